@@ -1,0 +1,53 @@
+"""Penstock: a durable message queue for Python and Spark that needs no broker. A queue is a directory."""
+
+from penstock.errors import (
+    BodyTooLarge,
+    Corrupt,
+    LeaseLost,
+    Misuse,
+    NotAllowed,
+    NotAQueue,
+    PenstockError,
+    QueueBusy,
+    QueueClosed,
+    QueueEmpty,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+    TooManyClients,
+    WrongFormat,
+)
+from penstock.interface import Queue
+from penstock.message import Message
+from penstock.store.words import compiled
+from penstock.timequeue import Draft, MessageIds, Stats, TimeQueue, create
+from penstock.timequeue import open_queue as open
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BodyTooLarge",
+    "Corrupt",
+    "Draft",
+    "LeaseLost",
+    "Message",
+    "MessageIds",
+    "Misuse",
+    "NotAQueue",
+    "NotAllowed",
+    "PenstockError",
+    "Queue",
+    "QueueBusy",
+    "QueueClosed",
+    "QueueEmpty",
+    "QueueExists",
+    "QueueFull",
+    "QueueNotFound",
+    "Stats",
+    "TimeQueue",
+    "TooManyClients",
+    "WrongFormat",
+    "compiled",
+    "create",
+    "open",
+]

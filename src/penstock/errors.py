@@ -1,0 +1,109 @@
+"""Every exception of Penstock: a small tree that says who must act, with fields beside the words."""
+
+import queue as _queue
+
+
+class PenstockError(Exception):
+    """Anything that Penstock raises on purpose."""
+
+
+class Misuse(PenstockError, ValueError):
+    """The caller gave something that cannot work: an argument, an option, a call at the wrong time."""
+
+
+class BodyTooLarge(Misuse):
+    """The body can never fit into this queue."""
+
+    def __init__(self, queue: str, *, body_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{queue}: a body of {body_bytes} bytes does not fit: data_bytes is {limit_bytes}; "
+            f"create the queue with a larger data_bytes"
+        )
+        self.queue = queue
+        self.body_bytes = body_bytes
+        self.limit_bytes = limit_bytes
+
+
+class QueueClosed(Misuse):
+    """The queue object was closed before this call."""
+
+
+class QueueFull(PenstockError, _queue.Full):
+    """No room now. ``which`` says what ran out: "slots" or "data"."""
+
+    def __init__(self, queue: str, *, which: str, size: int, wanted: int = 1) -> None:
+        what = f"all {size} slots are in use" if which == "slots" else f"no room for {wanted} bytes in {size} bytes of data"
+        remedy = "receive or cancel messages, wait with put(timeout=...), or create a larger queue"
+        super().__init__(f"{queue}: full ({which}): {what}; {remedy} ({'slots' if which == 'slots' else 'data_bytes'}=)")
+        self.queue = queue
+        self.which = which
+        self.size = size
+
+
+class QueueEmpty(PenstockError, _queue.Empty):
+    """No message was due within the given time."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"{queue}: no message is due")
+        self.queue = queue
+
+
+class QueueBusy(PenstockError, TimeoutError):
+    """Somebody holds the queue's lock past the deadline: stopped, or stuck in a disk that does not answer."""
+
+    def __init__(self, queue: str, *, waited_s: float) -> None:
+        super().__init__(
+            f"{queue}: its lock was not free within {waited_s:g} s; a process that holds it may be stopped "
+            f"(`penstock stat` lists the clients)"
+        )
+        self.queue = queue
+        self.waited_s = waited_s
+
+
+class TooManyClients(PenstockError):
+    """Every entry of the client table belongs to a living client."""
+
+    def __init__(self, queue: str, *, limit: int) -> None:
+        super().__init__(f"{queue}: all {limit} client entries are in use; close queues that are no longer needed")
+        self.queue = queue
+        self.limit = limit
+
+
+class LeaseLost(PenstockError):
+    """This delivery is no longer ours: the lease ended, or the message was given to somebody else. Nothing was changed."""
+
+    def __init__(self, queue: str, message_id: str) -> None:
+        super().__init__(f"{queue}: message {message_id} is no longer leased to this receiver")
+        self.queue = queue
+        self.message_id = message_id
+
+
+class Corrupt(PenstockError):
+    """Bytes on disk are not what they must be. Getting the undamaged rest: ``penstock repair``."""
+
+    def __init__(self, path: str, *, offset: int, expected: str, found: str = "something else") -> None:
+        super().__init__(f"{path}: damaged at byte {offset}: expected {expected}, found {found}")
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+
+class QueueNotFound(PenstockError, FileNotFoundError):
+    """There is no queue at this path."""
+
+
+class QueueExists(PenstockError, FileExistsError):
+    """There is something at this path already."""
+
+
+class NotAQueue(PenstockError):
+    """A directory, but not one that Penstock made."""
+
+
+class WrongFormat(PenstockError):
+    """A queue of a format version that this Penstock does not know."""
+
+
+class NotAllowed(PenstockError, PermissionError):
+    """The file system does not let this process do it."""

@@ -1,0 +1,447 @@
+"""The only door to the operating system: directories, mapped files, locks, futexes. Knows no slot and no message.
+
+One class for each kind of storage; this is local disks. Nothing outside may assume that two hosts see one mapping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import mmap
+import os
+import platform
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound, WrongFormat
+from penstock.store import layout as L
+from penstock.store.words import step
+
+QUEUE_JSON = "queue.json"
+KERNEL = "kernel"
+LOCK = "lock"
+CLIENTS = "clients"
+BODIES = "bodies"
+NOTIFY = "notify"
+WAKEUP = "wakeup"
+
+ZERO_CHUNK_BYTES = 1 << 20
+SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
+PAUSE_S = 0.00005
+PAUSE_MAX_S = 0.001
+
+_FLOCK = struct.Struct("hhqqi")
+
+
+def _flock(kind: int, start: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, start, 1, 0)
+
+
+_LOCK = _flock(fcntl.F_WRLCK, 0)
+_UNLOCK = _flock(fcntl.F_UNLCK, 0)
+_SETLK = fcntl.F_OFD_SETLK
+_GETLK = fcntl.F_OFD_GETLK
+
+
+class Lock:
+    """The queue's lock: one byte of a file that is never mapped, through a file description of our own.
+
+    Open-file-description locks: POSIX ones would be dropped when any descriptor of the file closes. Tried and retried
+    rather than waited for, so that a deadline holds even when the holder is stopped. The caller holds the process's
+    mutex as well, since threads share the description.
+    """
+
+    def __init__(self, path: Path, queue: str, busy_s: float) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._queue = queue
+        self._busy_s = busy_s
+
+    def acquire(self) -> None:
+        try:
+            fcntl.fcntl(self._fd, _SETLK, _LOCK)
+        except (BlockingIOError, PermissionError):
+            self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + self._busy_s
+        tries = 0
+        pause_s = PAUSE_S
+        while True:
+            try:
+                fcntl.fcntl(self._fd, _SETLK, _LOCK)
+                return
+            except (BlockingIOError, PermissionError):
+                pass
+            tries += 1
+            if tries < SPINS_MAX:
+                os.sched_yield()
+                continue
+            if time.monotonic() >= deadline:
+                raise QueueBusy(self._queue, waited_s=self._busy_s)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, PAUSE_MAX_S)
+
+    def release(self) -> None:
+        """Also right when it is not held: a caller that was interrupted while acquiring need not know how far it got."""
+        fcntl.fcntl(self._fd, _SETLK, _UNLOCK)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class ClientBytes:
+    """One locked byte for each living client. Others test it through a second description: our own locks look free
+    to the description that holds them."""
+
+    def __init__(self, path: Path) -> None:
+        self._own = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._probe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def take(self, client: int) -> bool:
+        try:
+            fcntl.fcntl(self._own, _SETLK, _flock(fcntl.F_WRLCK, client))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def leave(self, client: int) -> None:
+        fcntl.fcntl(self._own, _SETLK, _flock(fcntl.F_UNLCK, client))
+
+    def alive(self, client: int) -> bool:
+        answer = fcntl.fcntl(self._probe, _GETLK, _flock(fcntl.F_WRLCK, client))
+        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        os.close(self._own)
+        os.close(self._probe)
+
+
+_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238, "loongarch64": 98}
+_FUTEX_WAIT = 0
+_FUTEX_WAKE = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Futex:
+    """Sleep on a 32-bit word of a mapping until it changes; shared by all processes that map the file."""
+
+    def __init__(self, mapping: mmap.mmap, word: int) -> None:
+        self._call = _FUTEX_CALLS[platform.machine()]
+        self._word = ctypes.c_uint32.from_buffer(mapping, word * L.WORD_BYTES)
+        self._address = ctypes.addressof(self._word)
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        """False when the time ran out; True when woken, or when the word had changed already."""
+        if timeout_s <= 0:
+            return False
+        whole = int(timeout_s)
+        span = _Timespec(whole, int((timeout_s - whole) * 1e9))
+        result = self._syscall(
+            self._call, ctypes.c_void_p(self._address), _FUTEX_WAIT, ctypes.c_uint32(seen), ctypes.byref(span), None, 0
+        )
+        return not (result == -1 and ctypes.get_errno() == errno.ETIMEDOUT)
+
+    def wake(self, count: int) -> None:
+        step()
+        self._syscall(self._call, ctypes.c_void_p(self._address), _FUTEX_WAKE, min(count, 0x7FFFFFFF), None, None, 0)
+
+    def close(self) -> None:
+        del self._word
+
+
+def futex_available() -> bool:
+    return platform.machine() in _FUTEX_CALLS
+
+
+def _write_all(fd: int, data: Any, offset: int) -> None:
+    step()
+    done = os.pwrite(fd, data, offset)
+    while done < len(data):  # a signal or a full disk: go on until it is all there or there is an error
+        data = memoryview(data)[done:]
+        offset += done
+        done = os.pwrite(fd, data, offset)
+
+
+class LocalFiles:
+    """The files of one queue on a local disk: mapped for reading, written by positioned writes, locked byte by byte."""
+
+    def __init__(self, path: Path, options: dict[str, Any], *, busy_s: float) -> None:
+        self.path = path
+        self.name = str(path)
+        self._closers: list[Callable[[], None]] = []
+        try:
+            self._open(options, busy_s)
+        except PermissionError as error:
+            self.close()
+            raise NotAllowed(f"{path}: a queue must be readable and writable by its clients: {error}") from error
+        except FileNotFoundError as error:
+            self.close()
+            raise NotAQueue(f"{path}: the queue is incomplete: {error.filename} is missing") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, options: dict[str, Any], busy_s: float) -> None:
+        kernel_path = Path(options.get("kernel_dir") or self.path) / KERNEL
+        self.kernel_path = str(kernel_path)
+        self.kernel = self._map(kernel_path, options["kernel_bytes"], mmap.PROT_READ | mmap.PROT_WRITE)
+        self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
+        start = 0
+        for name, size_bytes in options["data_files"]:
+            data_path = self.path / name
+            mapping = self._map(data_path, size_bytes, mmap.PROT_READ)
+            fd = os.open(data_path, os.O_RDWR | os.O_CLOEXEC)
+            self._closers.append(lambda fd=fd: os.close(fd))  # type: ignore[misc]
+            units = size_bytes // L.UNIT_BYTES
+            self._data.append((start, start + units, fd, mapping, str(data_path)))
+            start += units
+        self.data_units = start
+        self.lock = Lock(self.path / LOCK, self.name, busy_s)
+        self._closers.append(self.lock.close)
+        self.clients = ClientBytes(self.path / CLIENTS)
+        self._closers.append(self.clients.close)
+        self._bodies = self.path / BODIES
+        if self._data:
+            self._first_end = self._data[0][1]
+            self._first_fd = self._data[0][2]
+            self._first_map = self._data[0][3]
+
+    def _map(self, path: Path, size_bytes: int, protection: int) -> mmap.mmap:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd).st_size
+            if found != size_bytes:  # mapping a shorter file would turn a later read into a signal
+                raise Corrupt(str(path), offset=found, expected=f"a file of {size_bytes} bytes", found=f"{found} bytes")
+            mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, protection)
+        finally:
+            os.close(fd)
+        self._closers.append(mapping.close)
+        return mapping
+
+    def close(self) -> None:
+        for closer in reversed(self._closers):
+            with contextlib.suppress(BufferError):  # a mapping that a traceback still refers to goes with it
+                closer()
+        self._closers.clear()
+
+    # ------------------------------------------------------------ data files
+
+    def write(self, unit: int, data: Any) -> None:
+        """Write bytes at a unit. They must not reach past the end of that unit's file, which the ring sees to."""
+        if unit < self._first_end:
+            _write_all(self._first_fd, data, unit * L.UNIT_BYTES)
+            return
+        start, _, fd, _, _ = self._file_of(unit)
+        _write_all(fd, data, (unit - start) * L.UNIT_BYTES)
+
+    def read(self, unit: int, units: int) -> bytes:
+        if unit + units <= self._first_end:
+            return self._first_map[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]
+        start, end, _, mapping, path = self._file_of(unit)
+        if unit + units > end:
+            raise Corrupt(path, offset=(unit - start) * L.UNIT_BYTES, expected="a record inside its file")
+        return mapping[(unit - start) * L.UNIT_BYTES : (unit - start + units) * L.UNIT_BYTES]
+
+    def place_of(self, unit: int) -> tuple[str, int]:
+        """File and byte offset of a unit, for messages to people."""
+        start, _, _, _, path = self._file_of(unit)
+        return path, (unit - start) * L.UNIT_BYTES
+
+    def sync_data(self, units: set[int]) -> None:
+        """Sync the files of these units. Until it returns, what was written there may be lost with the power."""
+        for fd in {self._file_of(unit)[2] for unit in units}:
+            step()
+            os.fdatasync(fd)
+
+    def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap, str]:
+        for file in self._data:
+            if file[0] <= unit < file[1]:
+                return file
+        raise Corrupt(self.kernel_path, offset=0, expected=f"a place below unit {self.data_units}", found=str(unit))
+
+    # ------------------------------------------------------------ bodies of their own
+
+    def write_body(self, name: str, body: bytes, *, sync: bool) -> None:
+        fd = os.open(self._bodies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            _write_all(fd, body, 0)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        if sync:
+            sync_directory(self._bodies)
+
+    def read_body(self, name: str) -> bytes:
+        with open(self._bodies / name, "rb") as file:
+            return file.read()
+
+    def remove_body(self, name: str) -> None:
+        step()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._bodies / name)
+
+    def body_names(self) -> list[str]:
+        return os.listdir(self._bodies)
+
+    def body_path(self, name: str) -> str:
+        return str(self._bodies / name)
+
+    # ------------------------------------------------------------ identity, for deciding whether to trust the kernel
+
+    def boot_id(self) -> int:
+        try:
+            text = Path("/proc/sys/kernel/random/boot_id").read_text()
+        except OSError:
+            return 0
+        return int(text.strip().replace("-", ""), 16)
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[int], None] | None) -> None:
+    """Create a file at its full size. Zero-filled, the first sync of a place need not write metadata as well."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            os.posix_fallocate(fd, 0, max(size_bytes, 1))
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(fd, size_bytes)
+        if zero:
+            chunk = bytes(ZERO_CHUNK_BYTES)
+            for at in range(0, size_bytes, ZERO_CHUNK_BYTES):
+                _write_all(fd, memoryview(chunk)[: size_bytes - at], at)
+                if progress:
+                    progress(min(size_bytes - at, ZERO_CHUNK_BYTES))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """What ``queue.json`` says, or the error that explains why this is not a queue that can be opened."""
+    try:
+        text = (path / QUEUE_JSON).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.exists():
+            raise QueueNotFound(f"{path}: there is no queue here; make one with `penstock create {path}`") from None
+        raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
+    except PermissionError as error:
+        raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise Corrupt(str(path / QUEUE_JSON), offset=getattr(error, "pos", 0), expected="JSON", found=str(error)) from error
+    if not isinstance(options, dict) or options.get("penstock") is None:
+        raise NotAQueue(f"{path}: not a queue: its {QUEUE_JSON} is not Penstock's")
+    if options["penstock"] != L.FORMAT:
+        raise WrongFormat(
+            f"{path}: format {options['penstock']}; this version of Penstock reads format {L.FORMAT}. "
+            f"Use a newer Penstock, or `penstock upgrade`"
+        )
+    missing = {"uuid", "secret", "kernel_bytes", "data_files", "slots", "data_bytes", "spill_bytes"} - options.keys()
+    if missing:
+        raise Corrupt(str(path / QUEUE_JSON), offset=0, expected=f"the options {sorted(missing)}", found="none")
+    return options
+
+
+def create_directory(
+    path: Path,
+    options: dict[str, Any],
+    initialise: Callable[[mmap.mmap], None],
+    *,
+    data_dirs: list[Path],
+    file_bytes: list[int],
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise QueueExists(f"{path}: there is something here already")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    made: list[Path] = []
+    try:
+        os.mkdir(aside)
+        made.append(aside)
+        for name in (BODIES, NOTIFY, "sync"):
+            (aside / name).mkdir()
+        for file in (LOCK, CLIENTS, f"{NOTIFY}/{WAKEUP}"):
+            (aside / file).touch()
+        names = []
+        for i, size_bytes in enumerate(file_bytes):
+            if data_dirs:
+                folder = data_dirs[i].resolve() / f"{path.name}-{options['uuid']}"
+                folder.mkdir(parents=True)
+                made.append(folder)
+                file_path = folder / f"data.{i}"
+            else:
+                file_path = aside / f"data.{i}"
+            _allocate(file_path, size_bytes, zero=True, progress=progress)
+            names.append((str(file_path) if data_dirs else file_path.name, size_bytes))
+        kernel_folder = aside
+        if options.get("kernel_dir"):
+            kernel_folder = Path(options["kernel_dir"]).resolve() / f"{path.name}-{options['uuid']}-kernel"
+            kernel_folder.mkdir(parents=True)
+            made.append(kernel_folder)
+            options["kernel_dir"] = str(kernel_folder)
+        _allocate(kernel_folder / KERNEL, options["kernel_bytes"], zero=False, progress=None)
+        with open(kernel_folder / KERNEL, "r+b") as file, mmap.mmap(file.fileno(), options["kernel_bytes"]) as mapping:
+            initialise(mapping)
+            mapping.flush()
+        options["data_files"] = names
+        with open(aside / QUEUE_JSON, "w") as text:
+            json.dump(options, text, indent=1)
+            text.flush()
+            os.fsync(text.fileno())
+        sync_directory(aside)
+        try:
+            os.rename(aside, path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise QueueExists(f"{path}: there is something here already") from error
+            raise
+        made.clear()
+        sync_directory(path.parent)
+    finally:
+        for folder in made:
+            remove_tree(folder)
+
+
+def remove_tree(path: Path) -> None:
+    for folder, _, files in os.walk(path, topdown=False):
+        for file in files:
+            os.unlink(os.path.join(folder, file))
+        os.rmdir(folder)
+
+
+class Clock:
+    """Wall time for deliveries, boot time (which no one sets) for leases."""
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def boot_us(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+Mutex = threading.Lock

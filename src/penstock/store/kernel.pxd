@@ -1,0 +1,82 @@
+cimport cython
+from penstock.store cimport layout as L
+from penstock.store.order cimport Order
+from penstock.store.ring cimport Ring
+from penstock.store.words cimport Words
+
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class Kernel:
+    cdef readonly Words words
+    cdef readonly Order order
+    cdef readonly Ring ring
+    cdef readonly u64 slots_at
+    cdef readonly u64 slots
+    cdef u64 stats_at
+    cdef u64 clients_at
+    cdef readonly u64 clients
+
+    cpdef u64 get(self, u64 index) noexcept
+    cpdef u64 field(self, u64 slot, u64 field) noexcept
+    cpdef u64 number(self, u64 slot) noexcept
+    cpdef u64 state(self, u64 slot) noexcept
+    cpdef u64 attempts(self, u64 slot) noexcept
+    @cython.locals(mixed=u64)
+    cpdef u64 word_of(self, u64 slot, u64 number, u64 state) noexcept
+    cpdef tuple delivery(self, u64 slot)
+    cpdef bint holds(self, u64 slot, u64 number, u64 attempts, u64 owner) noexcept
+    @cython.locals(present=u64, earliest=u64, priority=u64)
+    cpdef u64 next_due_us(self) noexcept
+    cpdef u64 next_lease_us(self) noexcept
+    cpdef bint recover(self) except -1
+
+    @cython.locals(slot=u64, fresh=u64, number=u64)
+    cpdef Py_ssize_t take(self, u64 units) except? -9
+    cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes) except -1
+    cpdef int publish_taken(self, u64 slot, u64 now_us) except -1
+    cpdef int fill(self, u64 slot, u64 after, u64 client, u64 owner) except -1
+    cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake) except -1
+    @cython.locals(slot=u64, ahead=u64)
+    cpdef int merge(self) except -1
+    cpdef int abandon(self, u64 slot, u64 client) except -1
+
+    @cython.locals(present=u64, priority=u64, ready=u64, timed=u64, at_us=u64, ready_us=u64)
+    cpdef u64 due(self, u64 now_us) noexcept
+    @cython.locals(slot=u64, claimed=list, n=u64)
+    cpdef list claim_many(self, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
+    cpdef int ack(self, u64 slot, u64 client) except -1
+    cpdef int extend(self, u64 slot, u64 lease_us) except -1
+    cpdef int release(self, u64 slot, u64 client, u64 deliver_us, u64 now_us) except -1
+    @cython.locals(slot=u64, client=u64, done=u64)
+    cpdef u64 expire(self, u64 boot_us, u64 now_us, u64 most) except? 0
+    cpdef u64 chain_head(self, u64 client) noexcept
+    cpdef int give_back(self, u64 slot, u64 client, u64 now_us) except -1
+    cpdef int cancel(self, u64 slot) except -1
+    cpdef int commit(self) except -1
+    cpdef int rollback(self) except -1
+    cpdef int spill(self, long long delta_bytes) except -1
+    cpdef u64 enter_client(self, u64 client, u64 pid, u64 now_us) except? 0
+    cpdef int leave_client(self, u64 client) except -1
+    cpdef u64 client_word(self, u64 client, u64 word) noexcept
+    cpdef u64 arm(self, u64 word) noexcept
+    cpdef void disarm(self, u64 word, u64 seen) noexcept
+    cpdef void paid(self) noexcept
+
+    @cython.locals(woken=u64, sleepers=u64)
+    cdef void _wake(self, u64 count) noexcept
+    cdef void _wake_for(self, u64 slot, u64 now_us) noexcept
+    cdef void _room(self) noexcept
+    cpdef u64 list_of(self, u64 slot) noexcept
+    cdef void _set_word(self, u64 slot, u64 number, u64 state) noexcept
+    cdef void _count(self, u64 word, long long delta) noexcept
+    cdef void _published(self, u64 count) noexcept
+    cdef void _enter(self, u64 slot) noexcept
+    cdef void _claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) noexcept
+    cdef void _return(self, u64 slot, u64 client, u64 now_us) noexcept
+    cdef void _vacate(self, u64 slot) noexcept
+    cdef u64 _client(self, u64 client) noexcept
+    cdef void _set_chain(self, u64 slot, u64 ahead, u64 behind) noexcept
+    cdef void _chain(self, u64 slot, u64 after, u64 client) noexcept
+    cdef void _unchain(self, u64 slot, u64 client) noexcept
+    cdef void _join(self, u64 behind, u64 ahead, u64 client) noexcept

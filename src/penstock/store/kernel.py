@@ -1,0 +1,485 @@
+"""Owns the life of a slot: vacant, being filled, waiting, pending, vacant again; and the chains by owner.
+
+Every public method is called by the holder of the queue's lock and is one or more whole transactions: whoever dies in
+it leaves either the state before or the state after (or, for work on many messages, after some of them). Never reads
+the clock, never locks, never touches a file: times and owners come as arguments, and what must happen outside the
+kernel is left to the caller (``owed``).
+"""
+
+from penstock.errors import Corrupt
+from penstock.store import layout as L
+from penstock.store.order import Order
+from penstock.store.ring import Ring
+from penstock.store.words import Words
+
+NO_SLOT = -1
+NO_ROOM = -2
+
+NUMBERS_AHEAD = 1 << 20  # the number limit is raised by this much at a time, so that it is rarely written
+OWED_ROOM = 1 << 32
+
+
+class Kernel:
+    """Header and slots of one queue."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.slots_at = self.words.load(L.H_SLOTS_AT)
+        self.slots = self.words.load(L.H_SLOTS)
+        self.stats_at = self.words.load(L.H_STATS_AT)
+        self.clients_at = self.words.load(L.H_CLIENTS_AT)
+        self.clients = self.words.load(L.H_CLIENTS)
+        self.words.use_journal(self.words.load(L.H_JOURNAL_AT), self.words.load(L.H_JOURNAL_ENTRIES))
+        self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
+        self.ring = Ring(words, self.slots_at, self.words.load(L.H_FILES), self.words.load(L.H_DATA_UNITS))
+
+    # ------------------------------------------------------------ reading
+
+    def get(self, index: int) -> int:
+        """One word of the kernel file."""
+        return self.words.load(index)
+
+    def field(self, slot: int, field: int) -> int:
+        return self.words.load(self.slots_at + slot * L.SLOT_WORDS + field)
+
+    def number(self, slot: int) -> int:
+        return self.words.load(self.slots_at + slot * L.SLOT_WORDS) >> L.NUMBER_SHIFT
+
+    def state(self, slot: int) -> int:
+        return (self.words.load(self.slots_at + slot * L.SLOT_WORDS) >> L.STATE_SHIFT) & 0xF
+
+    def attempts(self, slot: int) -> int:
+        return self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_INFO) >> L.ATTEMPTS_SHIFT
+
+    def word_of(self, slot: int, number: int, state: int) -> int:
+        """The slot's identity word with its check bits, which tell a torn or foreign word from a true one."""
+        mixed = ((number * L.MIX_NUMBER) ^ (slot * L.MIX_SLOT) ^ (state * L.MIX_STATE)) & L.MASK64
+        return (number << L.NUMBER_SHIFT) | (state << L.STATE_SHIFT) | (mixed >> 52)
+
+    def delivery(self, slot: int) -> tuple[int, int, int, int, int]:
+        """What a receiver needs to know: slot, number, attempts, delivery time, place."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        return (
+            slot,
+            self.number(slot),
+            self.attempts(slot),
+            self.words.load(at + L.S_DELIVER_US),
+            self.words.load(at + L.S_PLACE),
+        )
+
+    def holds(self, slot: int, number: int, attempts: int, owner: int) -> bool:
+        """Whether this delivery of this message still belongs to this owner."""
+        return (
+            slot < self.slots
+            and self.words.load(self.slots_at + slot * L.SLOT_WORDS) == self.word_of(slot, number, L.STATE_PENDING)
+            and self.attempts(slot) == attempts
+            and self.field(slot, L.S_OWNER) == owner
+        )
+
+    def next_due_us(self) -> int:
+        """Earliest delivery time of the timed lists; 0 if they are empty."""
+        present = self.words.load(L.H_PRESENT) >> L.LIST_TIMED
+        earliest = 0
+        priority = 0
+        while present != 0:
+            if present & 1:
+                due = self.field(self.order.head(L.LIST_TIMED + priority), L.S_DELIVER_US)
+                if earliest == 0 or due < earliest:
+                    earliest = due
+            present >>= 1
+            priority += 1
+        return earliest
+
+    def next_lease_us(self) -> int:
+        """Earliest end of a lease; 0 if nothing is pending."""
+        slot = self.order.head(L.LIST_LEASES)
+        return self.field(slot, L.S_LEASE_US) if slot else 0
+
+    # ------------------------------------------------------------ repair
+
+    def recover(self) -> bool:
+        """What every holder does first: undo what a dead process left half-done, finish what it had published."""
+        if self.words.load(L.H_REPAIRING) != 0:
+            raise Corrupt(
+                self.words.path,
+                offset=L.H_REPAIRING * L.WORD_BYTES,
+                expected="a finished repair",
+                found="one that was cut short: run `penstock repair`",
+            )
+        broken = self.words.begin()
+        if broken:
+            self._count(L.T_REPAIRS, 1)
+            self.words.commit()
+        if self.words.load(L.H_INCOMING) != 0:
+            self.merge()
+        return broken
+
+    # ------------------------------------------------------------ putting
+
+    def take(self, units: int) -> int:
+        """Pop a vacant slot, give it a number and room. Leaves the transaction open. NO_SLOT or NO_ROOM if full."""
+        slot = self.words.load(L.H_VACANT)
+        fresh = self.words.load(L.H_FRESH)
+        if slot == 0 and fresh >= self.slots:
+            return NO_SLOT
+        if not self.ring.fits(units):
+            return NO_ROOM
+        if slot != 0:
+            self.words.put(L.H_VACANT, self.field(slot, L.S_CHAIN))
+        else:
+            slot = fresh
+            self.words.put(L.H_FRESH, fresh + 1)
+        self.ring.take(slot, units)
+        number = self.words.load(L.H_NUMBER_NEXT)
+        if number >= self.words.load(L.H_NUMBER_LIMIT):
+            self.words.put(L.H_NUMBER_LIMIT, number + NUMBERS_AHEAD)
+        self.words.put(L.H_NUMBER_NEXT, number + 1)
+        self._set_word(slot, number, L.STATE_FILLING)
+        return slot
+
+    def describe(self, slot: int, deliver_us: int, info: int, spilled_bytes: int) -> None:
+        """Note what a taken slot will hold. Raw: nothing reads it before the slot's word says that it is there."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.words.raw(at + L.S_DELIVER_US, deliver_us)
+        self.words.raw(at + L.S_LEASE_US, spilled_bytes)  # no lease while it is filled: the field is free
+        self.words.raw(at + L.S_INFO, info & L.INFO_LOW)
+        self.words.raw(at + L.S_ATTEMPT_US, 0)
+
+    def publish_taken(self, slot: int, now_us: int) -> None:
+        """End of a put under one lock: the taken slot becomes a waiting message."""
+        self._enter(slot)
+        self.words.add(L.H_WAITING, 1)
+        self._published(1)
+        self._wake_for(slot, now_us)
+        self.words.commit()
+
+    def fill(self, slot: int, after: int, client: int, owner: int) -> None:
+        """A taken slot that is filled without the lock: into its owner's chain, behind ``after`` (0: in front)."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.words.raw(at + L.S_OWNER, owner)  # raw: an owner means nothing for a slot that is vacant
+        self._chain(slot, after, client)
+        self.words.add(L.H_FILLING, 1)
+        self.words.commit()
+
+    def publish_filled(self, first: int, last: int, count: int, client: int, wake: int) -> None:
+        """All or nothing: one transaction makes the filled chain the incoming one, then it is merged step by step.
+
+        ``wake`` receivers are told here, where the batch becomes visible: a killed publisher's successor merges first.
+        """
+        ahead = self.field(last, L.S_CHAIN) & L.MASK32
+        behind = self.field(first, L.S_CHAIN) >> 32
+        self._join(behind, ahead, client)
+        self._set_chain(last, 0, self.field(last, L.S_CHAIN) >> 32)
+        self.words.put(L.H_INCOMING, first)
+        self.words.add(self._client(client) + L.C_COUNT, -count)
+        self.words.add(L.H_FILLING, -count)
+        self.words.add(L.H_WAITING, count)
+        self._published(count)
+        self._wake(wake)
+        self.words.commit()
+        self.merge()
+
+    def merge(self) -> None:
+        """Link the incoming chain into the lists, a journal's worth at a time."""
+        slot = self.words.load(L.H_INCOMING)
+        while slot != 0:
+            while slot != 0 and self.words.room():
+                ahead = self.field(slot, L.S_CHAIN) & L.MASK32
+                self._enter(slot)
+                self.words.put(L.H_INCOMING, ahead)
+                slot = ahead
+            self.words.commit()
+
+    def abandon(self, slot: int, client: int) -> None:
+        """A filled slot that is not to be published: vacant, its room free."""
+        self._unchain(slot, client)
+        self.words.add(L.H_FILLING, -1)
+        self._vacate(slot)
+        self._count(L.T_ABANDONED, 1)
+        self.words.commit()
+
+    # ------------------------------------------------------------ getting
+
+    def due(self, now_us: int) -> int:
+        """The message to deliver next: of the highest priority that has one due, the earliest; 0 if none."""
+        present = self.words.load(L.H_PRESENT)
+        priority = L.PRIORITIES
+        while priority > 0:
+            priority -= 1
+            ready = 0
+            if (present >> priority) & 1:
+                ready = self.order.head(L.LIST_READY + priority)
+            if (present >> (L.LIST_TIMED + priority)) & 1:
+                timed = self.order.head(L.LIST_TIMED + priority)
+                at_us = self.field(timed, L.S_DELIVER_US)
+                if at_us <= now_us:
+                    if ready == 0:
+                        return timed
+                    ready_us = self.field(ready, L.S_DELIVER_US)
+                    if at_us < ready_us or (at_us == ready_us and self.number(timed) < self.number(ready)):
+                        return timed
+            if ready != 0:
+                return ready
+        return 0
+
+    def claim_many(self, most: int, now_us: int, lease_us: int, client: int, owner: int) -> list[tuple[int, int, int, int, int]]:
+        """Deliver up to ``most`` due messages to an owner: pending, with a lease and one more attempt each. As (slot, number, attempts, delivery time, place)."""
+        claimed = []
+        while len(claimed) < most:
+            slot = self.due(now_us)
+            if slot == 0:
+                break
+            self._claim(slot, now_us, lease_us, client, owner)
+            claimed.append(self.delivery(slot))
+            if not self.words.room():
+                self.words.commit()
+        self.words.commit()
+        return claimed
+
+    def ack(self, slot: int, client: int) -> None:
+        """Done: vacant. The record is not touched (S8). Leaves the transaction open for more of the same."""
+        self.order.remove(L.LIST_LEASES, slot)
+        self._unchain(slot, client)
+        self.words.add(L.H_PENDING, -1)
+        self._vacate(slot)
+        self._count(L.T_ACKS, 1)
+        if not self.words.room():
+            self.words.commit()
+
+    def extend(self, slot: int, lease_us: int) -> None:
+        self.order.remove(L.LIST_LEASES, slot)
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, lease_us)
+        self.order.insert(L.LIST_LEASES, slot)
+        self.words.commit()
+
+    def release(self, slot: int, client: int, deliver_us: int, now_us: int) -> None:
+        """Back into the order: where it was, or (``deliver_us`` not 0) later."""
+        if deliver_us:
+            at = self.slots_at + slot * L.SLOT_WORDS
+            self.words.put(at + L.S_DELIVER_US, deliver_us)
+            self.words.put(at + L.S_INFO, self.field(slot, L.S_INFO) & ~(L.FLAG_READY << L.FLAGS_SHIFT))
+        self._return(slot, client, now_us)
+        self._count(L.T_RELEASES, 1)
+        self.words.commit()
+
+    # ------------------------------------------------------------ returning what others hold
+
+    def expire(self, boot_us: int, now_us: int, most: int) -> int:
+        """Give back messages whose lease has ended, at most ``most``; how many."""
+        done = 0
+        while done < most:
+            slot = self.order.head(L.LIST_LEASES)
+            if slot == 0 or self.field(slot, L.S_LEASE_US) > boot_us:
+                break
+            client = (self.field(slot, L.S_OWNER) >> L.CLIENT_SHIFT) & L.CLIENT_MASK
+            self._return(slot, client, now_us)
+            self._count(L.T_EXPIRED, 1)
+            self.words.commit()
+            done += 1
+        return done
+
+    def chain_head(self, client: int) -> int:
+        return self.words.load(self._client(client) + L.C_CHAIN)
+
+    def give_back(self, slot: int, client: int, now_us: int) -> None:
+        """A pending message of a client that is gone (or closes)."""
+        self._return(slot, client, now_us)
+        self._count(L.T_RETURNED, 1)
+        self.words.commit()
+
+    # ------------------------------------------------------------ removing
+
+    def cancel(self, slot: int) -> None:
+        """Remove a waiting message. Leaves the transaction open for more of the same."""
+        self.order.remove(self.list_of(slot), slot)
+        self.words.add(L.H_WAITING, -1)
+        self._vacate(slot)
+        self._count(L.T_CANCELS, 1)
+        if not self.words.room():
+            self.words.commit()
+
+    def commit(self) -> None:
+        self.words.commit()
+
+    def rollback(self) -> None:
+        self.words.rollback()
+
+    def spill(self, delta_bytes: int) -> None:
+        """Bytes in ``bodies/`` that came or went, as part of the open transaction."""
+        self.words.add(L.H_SPILLED_BYTES, delta_bytes)
+        if delta_bytes > 0:
+            self._count(L.T_SPILLS, 1)
+
+    # ------------------------------------------------------------ clients
+
+    def enter_client(self, client: int, pid: int, now_us: int) -> int:
+        """Make an entry with an empty chain ours; the new owner word."""
+        at = self._client(client)
+        if self.words.load(at + L.C_CHAIN) != 0:
+            raise Corrupt(self.words.path, offset=at * L.WORD_BYTES, expected="an empty chain")
+        incarnation = (self.words.load(at + L.C_INCARNATION) + 1) & L.MASK32
+        self.words.put(at + L.C_INCARNATION, incarnation | L.CLIENT_USED)
+        self.words.put(at + L.C_PID, pid)
+        self.words.put(at + L.C_SINCE_US, now_us)
+        if client >= self.words.load(L.H_CLIENTS_HIGH):
+            self.words.put(L.H_CLIENTS_HIGH, client + 1)
+        self.words.commit()
+        return L.OWNER_CLIENT | (client << L.CLIENT_SHIFT) | incarnation
+
+    def leave_client(self, client: int) -> None:
+        at = self._client(client)
+        self.words.put(at + L.C_INCARNATION, self.words.load(at + L.C_INCARNATION) & L.MASK32)
+        self.words.commit()
+
+    def client_word(self, client: int, word: int) -> int:
+        return self.words.load(self._client(client) + word)
+
+    # ------------------------------------------------------------ waking
+
+    def arm(self, word: int) -> int:
+        """Count one more sleeper on a futex word (its count is the next word) and return the word's value."""
+        self.words.raw(word + 1, self.words.load(word + 1) + 1)
+        return self.words.load(word)
+
+    def disarm(self, word: int, seen: int) -> None:
+        """A sleeper that timed out. If nobody has notified since it armed, its count is still in; else it was taken."""
+        if self.words.load(word) == seen and self.words.load(word + 1) > 0:
+            self.words.raw(word + 1, self.words.load(word + 1) - 1)
+
+    def paid(self) -> None:
+        """The owed notifications have been sent."""
+        self.words.raw(L.H_OWED, 0)
+
+    def _wake(self, count: int) -> None:
+        sleepers = self.words.load(L.H_SLEEPERS)
+        if sleepers != 0:
+            woken = count if count < sleepers else sleepers
+            self.words.put(L.H_WAKE, (self.words.load(L.H_WAKE) + 1) & L.MASK32)
+            self.words.put(L.H_SLEEPERS, sleepers - woken)
+            self.words.add(L.H_OWED, woken)
+
+    def _wake_for(self, slot: int, now_us: int) -> None:
+        """One receiver for a message that is due; all of them, to plan anew, for one that is the next of its list."""
+        if self.words.load(L.H_SLEEPERS) == 0:
+            return
+        which = self.list_of(slot)
+        if which < L.LIST_TIMED or self.field(slot, L.S_DELIVER_US) <= now_us:
+            self._wake(1)
+        elif self.order.head(which) == slot:
+            self._wake(L.MASK32)
+
+    def _room(self) -> None:
+        if self.words.load(L.H_ROOM_SLEEPERS) != 0:
+            self.words.put(L.H_ROOM, (self.words.load(L.H_ROOM) + 1) & L.MASK32)
+            self.words.put(L.H_ROOM_SLEEPERS, 0)
+            self.words.put(L.H_OWED, self.words.load(L.H_OWED) | OWED_ROOM)
+
+    # ------------------------------------------------------------ steps of the above; the transaction stays open
+
+    def list_of(self, slot: int) -> int:
+        info = self.field(slot, L.S_INFO)
+        if (info >> L.FLAGS_SHIFT) & L.FLAG_READY:
+            return L.LIST_READY + (info & 0xF)
+        return L.LIST_TIMED + (info & 0xF)
+
+    def _set_word(self, slot: int, number: int, state: int) -> None:
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS, self.word_of(slot, number, state))
+
+    def _count(self, word: int, delta: int) -> None:
+        self.words.add(self.stats_at + word, delta)
+
+    def _published(self, count: int) -> None:
+        self._count(L.T_PUTS, count)
+        depth = self.words.load(L.H_WAITING)
+        if depth > self.words.load(self.stats_at + L.T_DEPTH_MAX):
+            self.words.put(self.stats_at + L.T_DEPTH_MAX, depth)
+
+    def _enter(self, slot: int) -> None:
+        """Into the order, as waiting."""
+        self._set_word(slot, self.number(slot), L.STATE_WAITING)
+        self.order.insert(self.list_of(slot), slot)
+
+    def _claim(self, slot: int, now_us: int, lease_us: int, client: int, owner: int) -> None:
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.order.remove(self.list_of(slot), slot)
+        # Raw: owner and lease mean nothing for a slot that waits, which this one is again if we don't commit.
+        self.words.raw(at + L.S_OWNER, owner)
+        self.words.raw(at + L.S_LEASE_US, lease_us)
+        self.words.put(at + L.S_ATTEMPT_US, now_us)
+        self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
+        self._set_word(slot, self.number(slot), L.STATE_PENDING)
+        self.order.insert(L.LIST_LEASES, slot)
+        self._chain(slot, 0, client)
+        self.words.add(L.H_WAITING, -1)
+        self.words.add(L.H_PENDING, 1)
+        self._count(L.T_GETS, 1)
+
+    def _return(self, slot: int, client: int, now_us: int) -> None:
+        self.order.remove(L.LIST_LEASES, slot)
+        self._unchain(slot, client)
+        self.words.add(L.H_PENDING, -1)
+        self._enter(slot)
+        self.words.add(L.H_WAITING, 1)
+        self._wake_for(slot, now_us)
+
+    def _vacate(self, slot: int) -> None:
+        self.ring.free(slot)
+        self._set_word(slot, self.number(slot), L.STATE_VACANT)
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, self.words.load(L.H_VACANT))
+        self.words.put(L.H_VACANT, slot)
+        self._room()
+
+    def _client(self, client: int) -> int:
+        return self.clients_at + client * L.CLIENT_WORDS
+
+    def _set_chain(self, slot: int, ahead: int, behind: int) -> None:
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, ahead | (behind << 32))
+
+    def _chain(self, slot: int, after: int, client: int) -> None:
+        ahead = self.field(after, L.S_CHAIN) & L.MASK32 if after else self.words.load(self._client(client) + L.C_CHAIN)
+        self._set_chain(slot, ahead, after)
+        if ahead:
+            self._set_chain(ahead, self.field(ahead, L.S_CHAIN) & L.MASK32, slot)
+        if after:
+            self._set_chain(after, slot, self.field(after, L.S_CHAIN) >> 32)
+        else:
+            self.words.put(self._client(client) + L.C_CHAIN, slot)
+        self.words.add(self._client(client) + L.C_COUNT, 1)
+
+    def _unchain(self, slot: int, client: int) -> None:
+        links = self.field(slot, L.S_CHAIN)
+        self._join(links >> 32, links & L.MASK32, client)
+        self.words.add(self._client(client) + L.C_COUNT, -1)
+
+    def _join(self, behind: int, ahead: int, client: int) -> None:
+        if behind:
+            self._set_chain(behind, ahead, self.field(behind, L.S_CHAIN) >> 32)
+        else:
+            self.words.put(self._client(client) + L.C_CHAIN, ahead)
+        if ahead:
+            self._set_chain(ahead, self.field(ahead, L.S_CHAIN) & L.MASK32, behind)
+
+
+def initialise(words: Words, header: dict[int, int], file_units: list[int]) -> None:
+    """Fill the pages of a new, zeroed kernel: header, sentinels of the data files, the gaps behind them."""
+    for index, value in header.items():
+        words.raw(index, value)
+    files = len(file_units)
+    slots_at = header[L.H_SLOTS_AT]
+    start = 0
+    for i, units in enumerate(file_units):
+        at = slots_at + (i + 1) * L.SLOT_WORDS
+        words.raw(at + L.S_PLACE, start << L.PLACE_SHIFT)
+        following = i + 2 if i + 1 < files else 1
+        before = i if i else files
+        words.raw(at + L.S_RING, following | (before << 32))
+        if i:  # the first file's gap is the cursor's own; the others queue up behind it
+            words.raw(at + L.S_GAP, (i + 2 if i + 1 < files else 0) | ((i if i > 1 else 0) << 32))
+        start += units
+    words.raw(L.H_DATA_UNITS, start)
+    words.raw(L.H_FILES, files)
+    words.raw(L.H_CURSOR, 1)
+    words.raw(L.H_GAPS, (2 | (files << 32)) if files > 1 else 0)
+    words.raw(L.H_FRESH, files + 1)
+    words.raw(L.H_NUMBER_NEXT, 1)
+    words.raw(L.H_NUMBER_LIMIT, NUMBERS_AHEAD)

@@ -1,0 +1,241 @@
+"""Owns every byte offset of format 1: kernel file, slot, list, client entry, record. Pure numbers, no I/O.
+
+All integers are little-endian. The kernel file is an array of 8-byte words: whatever is changed while others look on is
+changed by one store of one whole word. Word offsets are written here once; ``docs/format.md`` and ``layout.pxd`` (the
+same numbers for the compiled core, written by ``tools/layout_pxd.py``) are tested against this module.
+"""
+
+import struct
+
+FORMAT = 1
+
+WORD_BYTES = 8
+PAGE_BYTES = 4096
+
+UNIT_BYTES = 256  # records start on this boundary (S2)
+UNIT_WORDS = 32
+
+MASK64 = 0xFFFFFFFFFFFFFFFF
+MASK48 = 0xFFFFFFFFFFFF
+MASK32 = 0xFFFFFFFF
+
+MAGIC = 0x314E524B4B545350  # "PSTKKRN1"
+
+# ---------------------------------------------------------------- kernel header: the first page, word offsets
+H_MAGIC = 0
+H_FORMAT = 1
+H_KERNEL_BYTES = 2
+H_FEATURES = 3  # bit set: a later version keeps something that this one does not (chains by class, ...)
+H_JOURNAL_AT = 4  # the *_AT words are word offsets of the regions that follow the header
+H_JOURNAL_ENTRIES = 5
+H_STATS_AT = 6
+H_LISTS_AT = 7
+H_CLIENTS_AT = 8
+H_CLIENTS = 9
+H_CLASSES_AT = 10
+H_CLASSES = 11
+H_NAMES_AT = 12
+H_NAMES_BYTES = 13
+H_SLOTS_AT = 14
+H_SLOTS = 15  # slots in the table, the null slot 0 and the data files' sentinels included
+H_FILES = 16  # data files; slots 1..H_FILES are their sentinels in the ring
+H_DATA_UNITS = 17
+H_UUID = 18  # two words
+H_BOOT_ID = 20  # two words; with the next four: is this kernel the one its last user left?
+H_DEVICE = 22
+H_INODE = 23
+H_BIRTH_US = 24
+H_MOUNT = 25
+H_EPOCH = 26  # room for network storage: who wrote last
+H_CHANGE = 27  # room for network storage: how often
+
+H_JOURNAL_COUNT = 32  # valid undo entries; zero means that the kernel is consistent
+H_NUMBER_NEXT = 33
+H_NUMBER_LIMIT = 34  # numbers at or above it were never given, whatever was lost
+H_VACANT = 35  # top of the stack of vacant slots, linked through S_CHAIN
+H_FRESH = 36  # slots from here on were never used
+H_WAITING = 37
+H_PENDING = 38
+H_FILLING = 39
+H_PRESENT = 40  # bit l set: list l has messages
+H_CURSOR = 41  # ring: the slot behind whose record the next one is written
+H_GAPS = 42  # ring: first and last slot with a gap behind it (pair)
+H_USED_UNITS = 43
+H_SPILLED_BYTES = 44
+H_INCOMING = 45  # a published batch on its way into the lists (first slot, linked through S_CHAIN)
+H_OWED = 46  # notifications that a dead process still owed
+H_CLIENTS_HIGH = 47  # client entries at or above it were never used
+H_REPAIRING = 48  # not zero: a repair was cut short; nothing here is to be believed before the next one
+
+H_WAKE = 64  # futex of receivers; alone on its cache line
+H_SLEEPERS = 65
+H_ROOM = 72  # futex of producers that wait for room
+H_ROOM_SLEEPERS = 73
+H_SYNC_BEGUN = 80  # room for group commit
+H_SYNC_DONE = 81
+H_SYNC_FAILED = 82
+H_SYNC_SLEEPERS = 83
+H_INDEX_SYNC_US = 84
+HEADER_WORDS = 512
+
+# ---------------------------------------------------------------- journal: undo entries of two words
+J_INDEX = 0
+J_OLD = 1
+JOURNAL_WORDS = 2
+JOURNAL_ENTRIES = 4096  # a transaction is cut before it gets near; the repair after a kill is bounded by it
+JOURNAL_ROOM = 128  # more than any one message's step ever writes
+
+# ---------------------------------------------------------------- statistics page
+T_PUTS = 0
+T_GETS = 1
+T_ACKS = 2
+T_RELEASES = 3
+T_EXPIRED = 4  # leases that ran out
+T_RETURNED = 5  # messages of dead clients
+T_CANCELS = 6
+T_ABANDONED = 7  # puts that failed or died before they were published
+T_SPILLS = 8
+T_REPAIRS = 9  # transactions of dead clients that were rolled back
+T_DEPTH_MAX = 10
+STATS_WORDS = 512
+
+# ---------------------------------------------------------------- lists: heads and tails of the skip lists
+# Lists 0..15: ready (always due) by priority, ordered by number. 16..31: timed, ordered by (delivery time, number).
+# 32: leases, ordered by (lease end, number).
+LIST_READY = 0
+LIST_TIMED = 16
+LIST_LEASES = 32
+LISTS = 34
+LIST_WORDS = 8  # word l: head and tail (pair) of lane l, 0..6; word 7: count
+LIST_COUNT = 7
+LANES = 6
+LANE_BITS = 3  # one node in eight rises to the next lane: seven hops of a lane on average cross one of the lane above
+PRIORITIES = 16
+
+# ---------------------------------------------------------------- client entry
+C_INCARNATION = 0  # low half: incarnation; CLIENT_USED: in use
+C_CHAIN = 1  # first slot of the chain of slots that belong to this client
+C_PID = 2  # for people; nothing is decided by it
+C_SINCE_US = 3
+C_COUNT = 4
+CLIENT_WORDS = 8
+CLIENT_USED = 1 << 32
+CLIENTS = 1024
+
+# ---------------------------------------------------------------- room for later: classes (type, key), named records
+CLASS_WORDS = 8
+NAMES_BYTES = 65536
+
+# ---------------------------------------------------------------- slot
+# The first half is what searching an ordered list reads: one cache line.
+S_WORD = 0  # number << 16 | state << 12 | check: the one word that power loss cannot tear
+S_DELIVER_US = 1
+S_LEASE_US = 2
+S_LINKS = 3  # next and previous in the list (pair)
+S_LANES = 4  # three words: lanes 1..6, two a word
+S_PLACE = 7  # first unit << 24 | units
+S_RING = 8  # next and previous in ring order (pair)
+S_OWNER = 9  # kind << 60 | client << 32 | incarnation
+S_CHAIN = 10  # next and previous of the owner's chain (pair); vacant: next vacant slot
+S_INFO = 11  # attempts << 32 | flags << 16 | codec << 8 | priority
+S_ATTEMPT_US = 12
+S_CLASS_LINKS = 13  # room for chains by (type, key)
+S_CLASS = 14  # room: class entry, expiry in seconds (pair)
+S_GAP = 15  # next and previous slot with a gap behind its record (pair)
+SLOT_WORDS = 16
+SLOT_BYTES = 128
+
+STATE_NEW = 0
+STATE_VACANT = 1
+STATE_FILLING = 2
+STATE_WAITING = 3
+STATE_PENDING = 4
+STATE_STAGED = 5  # room: Spark's sink
+STATE_CLAIMED = 6  # room: Spark's source
+
+NUMBER_SHIFT = 16
+STATE_SHIFT = 12
+CHECK_MASK = 0xFFF
+PLACE_SHIFT = 24
+PLACE_MASK = 0xFFFFFF
+ATTEMPTS_SHIFT = 32
+ATTEMPT_ONE = 1 << 32
+FLAGS_SHIFT = 16
+CODEC_SHIFT = 8
+INFO_LOW = 0xFFFFFFFF
+CLIENT_SHIFT = 32
+CLIENT_MASK = 0xFFFFFFF
+OWNER_CLIENT = 1 << 60  # kind of owner; others are room for Spark's claims and staged sets
+
+FLAG_READY = 1  # always due: a clock that goes back does not hide it
+FLAG_SPILLED = 2  # the body is a file in bodies/
+
+MIX_NUMBER = 0x9E3779B97F4A7C15
+MIX_SLOT = 0xC2B2AE3D27D4EB4F
+MIX_STATE = 0x165667B19E3779F9
+
+# ---------------------------------------------------------------- record: seven words, then meta, then body
+R_SIGNATURE = 0
+R_NUMBER = 1
+R_ENQUEUED_US = 2
+R_DELIVER_US = 3
+R_SLOT_BATCH = 4  # slot, number of records of its batch
+R_INDEX_LENGTH = 5  # place in the batch, bytes of body
+R_META_CHECK = 6  # meta bytes (16), flags (8), priority and codec (4 + 4), checksum (32)
+RECORD_WORDS = 7
+RECORD_BYTES = 56
+RECORD = struct.Struct("<QQQQIIIIHBBI")
+RECORD_HEAD = struct.Struct("<QQQQIIIIHBB")  # all of it but the checksum
+SPILL = struct.Struct("<QI4x")  # body of a spilled record: length and checksum of its file
+
+META_BYTES_MAX = 0xFFFF
+UNITS_MAX = PLACE_MASK
+FILES_MAX = 64  # data files; each costs a sentinel slot
+SLOTS_MAX = 1 << 27  # a word index of the kernel stays below 2^32
+DELIVER_US_MAX = 1 << 62
+
+if RECORD.size != RECORD_BYTES or SLOT_WORDS * WORD_BYTES != SLOT_BYTES or PAGE_BYTES % SLOT_BYTES:
+    raise AssertionError("layout sizes disagree")
+
+
+def units(payload_bytes: int) -> int:
+    """Units that a record with this many bytes of meta and body takes.
+
+    >>> units(200), units(201)
+    (1, 2)
+    """
+    return (RECORD_BYTES + payload_bytes + UNIT_BYTES - 1) // UNIT_BYTES
+
+
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def class_entries(slots: int) -> int:
+    """Size of the reserved table of (type, key) classes: one for sixteen slots, a power of two."""
+    return max(64, 1 << ((slots // 16) - 1).bit_length() if slots >= 32 else 64)
+
+
+def regions(slots: int) -> dict[int, int]:
+    """Header words of a new kernel: where each region starts and how large it is. ``slots`` counts the whole table."""
+    at = PAGE_BYTES
+    words: dict[int, int] = {H_MAGIC: MAGIC, H_FORMAT: FORMAT, H_SLOTS: slots}
+    classes = class_entries(slots)
+    sizes = (
+        (H_JOURNAL_AT, JOURNAL_ENTRIES * JOURNAL_WORDS * WORD_BYTES),
+        (H_STATS_AT, STATS_WORDS * WORD_BYTES),
+        (H_LISTS_AT, LISTS * LIST_WORDS * WORD_BYTES),
+        (H_CLIENTS_AT, CLIENTS * CLIENT_WORDS * WORD_BYTES),
+        (H_CLASSES_AT, classes * CLASS_WORDS * WORD_BYTES),
+        (H_NAMES_AT, NAMES_BYTES),
+        (H_SLOTS_AT, slots * SLOT_BYTES),
+    )
+    for word, size_bytes in sizes:
+        words[word] = at // WORD_BYTES
+        at += _pages(size_bytes)
+    words[H_JOURNAL_ENTRIES] = JOURNAL_ENTRIES
+    words[H_CLIENTS] = CLIENTS
+    words[H_CLASSES] = classes
+    words[H_NAMES_BYTES] = NAMES_BYTES
+    words[H_KERNEL_BYTES] = at
+    return words

@@ -1,0 +1,3 @@
+"""What the compiled modules need of the ``cython`` module when they run interpreted and Cython is not installed."""
+
+compiled = False

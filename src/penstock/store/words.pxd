@@ -1,0 +1,28 @@
+cimport cython
+from penstock.store cimport layout as L
+
+cdef unsigned long long _fatal_step
+cdef unsigned long long _steps
+
+@cython.final
+cdef class Words:
+    cdef volatile unsigned long long* start
+    cdef readonly object view
+    cdef readonly str path
+    cdef unsigned long long size
+    cdef unsigned long long bad
+    cdef readonly unsigned long long count
+    cdef unsigned long long journal
+    cdef unsigned long long capacity
+
+    cdef unsigned long long load(self, unsigned long long index) noexcept
+    cpdef void raw(self, unsigned long long index, unsigned long long value) noexcept
+    cdef void put(self, unsigned long long index, unsigned long long value) noexcept
+    cdef void add(self, unsigned long long index, long long delta) noexcept
+    cdef bint room(self) noexcept
+    cpdef bint begin(self) except -1
+    cpdef int commit(self) except -1
+    cpdef int rollback(self) except -1
+    cpdef int refuse(self) except -1
+    @cython.locals(words="const unsigned long long[::1]")
+    cdef int _point(self) except -1

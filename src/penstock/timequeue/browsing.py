@@ -1,0 +1,67 @@
+"""Owns looking at messages without taking them: short turns at the lock, each continuing where the last one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.message import PENDING, WAITING, Message
+from penstock.store import layout as L
+from penstock.timequeue.clients import Client
+from penstock.timequeue.leases import Consumer, Delivery
+
+LOOKED_A_TURN_MAX = 256
+
+Place = tuple[int, int]  # key and number of the last one seen on a list
+
+
+def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None) -> Iterator[Message]:
+    left = -1 if limit is None else limit
+    lists: list[tuple[int, ...]] = []
+    if state in ("waiting", "all"):
+        lists += [(L.LIST_READY + p, L.LIST_TIMED + p) for p in range(L.PRIORITIES - 1, -1, -1)]
+    if state in ("pending", "all"):
+        lists.append((L.LIST_LEASES,))
+    for whiches in lists:
+        places: dict[int, Place] = {which: (0, 0) for which in whiches}
+        while left != 0:
+            found = client.turn(_look, client, places, LOOKED_A_TURN_MAX if left < 0 else min(left, LOOKED_A_TURN_MAX))
+            for delivery, attempt_us, lease_us, owner in found:
+                kind = PENDING if owner else WAITING
+                message = consumer.read(delivery, attempt_us, lease_us, owner, kind)
+                if message is not None:
+                    left -= 1
+                    yield message
+            if not found:
+                break
+
+
+def _look(client: Client, places: dict[int, Place], most: int) -> list[tuple[Delivery, int, int, int]]:
+    """The next messages of these lists together, by delivery time and number."""
+    kernel = client.kernel
+    order = kernel.order
+    heads = {which: order.after(which, *places[which]) for which in places}
+    offset_us = client.clock.wall_us() - client.clock.boot_us()
+    found = []
+    while len(found) < most:
+        here = [which for which in heads if heads[which]]
+        if not here:
+            break
+        which = min(here, key=lambda w: (kernel.field(heads[w], L.S_DELIVER_US), kernel.number(heads[w])))
+        slot = heads[which]
+        key = 0
+        if which >= L.LIST_LEASES:
+            key = kernel.field(slot, L.S_LEASE_US)
+        elif which >= L.LIST_TIMED:
+            key = kernel.field(slot, L.S_DELIVER_US)
+        places[which] = (key, kernel.number(slot))
+        pending = which == L.LIST_LEASES
+        found.append(
+            (
+                kernel.delivery(slot),
+                kernel.field(slot, L.S_ATTEMPT_US),
+                key + offset_us if pending else 0,
+                kernel.field(slot, L.S_OWNER) if pending else 0,
+            )
+        )
+        heads[which] = order.follower(which, 0, slot)
+    return found

@@ -1,0 +1,190 @@
+"""Owns one client of a queue directory: its files, its byte in the client table, its turns at the lock; and who is alive.
+
+A client lives as long as its byte of the ``clients`` file is locked, which the operating system ends with the process,
+however that ends. Nothing is decided by a pid. Whoever comes by hands back what the dead held; nobody is in charge.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.errors import Corrupt, Misuse, QueueClosed, TooManyClients
+from penstock.store import layout as L
+from penstock.store.files import Clock, LocalFiles, read_options
+from penstock.store.kernel import OWED_ROOM, Kernel
+from penstock.store.words import Words
+from penstock.timequeue.notify import Bell
+
+Result = TypeVar("Result")
+
+RETURNED_A_TURN_MAX = 64  # messages handed back under one turn at the lock, so that nobody waits long
+DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an idle one each time it finds nothing
+TOMBSTONE = bytes(L.WORD_BYTES)
+
+
+def body_name(number: int, slot: int) -> str:
+    """File in ``bodies/``: by message number, with the slot, so that its message is found without a search."""
+    return f"{number:012x}-{slot:x}"
+
+
+class Client:
+    """An open queue directory, registered in its client table."""
+
+    def __init__(self, path: Path, *, clock: Clock, busy_s: float) -> None:
+        self.path = path
+        self.name = str(path)
+        self.clock = clock
+        self.options = read_options(path)
+        self.mutex = threading.Lock()
+        self.closed = False
+        self.filling = 0  # puts of our threads that are between reserve and publish
+        self.files = LocalFiles(path, self.options, busy_s=busy_s)
+        try:
+            self._start()
+        except BaseException:
+            self.files.close()
+            raise
+
+    def _start(self) -> None:
+        self.words = Words(self.files.kernel, self.files.kernel_path)
+        self.kernel = Kernel(self.words)
+        self._check_header()
+        self.signature = int(self.options["secret"], 16)
+        self.id_prefix = self.options["uuid"].replace("-", "")[:16] + "-"
+        self.receivers = Bell(self.files.kernel, L.H_WAKE)
+        self.producers = Bell(self.files.kernel, L.H_ROOM)
+        self.looked_us = 0
+        self.index = -1
+        self.owner = 0
+        self.turn(self._register)
+
+    def _check_header(self) -> None:
+        expected = L.regions(self.kernel.get(L.H_SLOTS))
+        for index, value in expected.items():
+            found = self.kernel.get(index)
+            if found != value:
+                raise Corrupt(
+                    self.files.kernel_path, offset=index * L.WORD_BYTES, expected=f"{value:#x}", found=f"{found:#x}"
+                )
+        if self.kernel.get(L.H_DATA_UNITS) != self.files.data_units:
+            raise Corrupt(self.files.kernel_path, offset=L.H_DATA_UNITS * L.WORD_BYTES, expected=f"{self.files.data_units}")
+
+    # ------------------------------------------------------------ turns at the lock
+
+    def turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Hold the queue's lock for ``work``: recover what others left, do it, send the notifications that are owed.
+
+        Whatever interrupts us, the lock is released by the one call in ``finally``, and an open transaction is undone.
+        """
+        with self.mutex:
+            if self.closed:
+                raise QueueClosed(f"{self.name}: this queue object is closed")
+            try:
+                self.files.lock.acquire()
+                self.kernel.recover()
+                try:
+                    result = work(*arguments)
+                except BaseException:
+                    self.kernel.rollback()
+                    raise
+                if self.kernel.get(L.H_OWED):
+                    self._pay()
+                return result
+            finally:
+                self.files.lock.release()
+
+    def _pay(self) -> None:
+        owed = self.kernel.get(L.H_OWED)
+        if owed & L.MASK32:
+            self.receivers.ring(owed & L.MASK32)
+        if owed & OWED_ROOM:
+            self.producers.ring(L.MASK32)
+        self.kernel.paid()
+
+    # ------------------------------------------------------------ the client table
+
+    def _register(self) -> None:
+        for index in range(self.kernel.clients):
+            if self.files.clients.take(index):
+                self.hand_back(index, most=self.kernel.slots)
+                self.index = index
+                self.owner = self.kernel.enter_client(index, os.getpid(), self.clock.wall_us())
+                return
+        raise TooManyClients(self.name, limit=self.kernel.clients)
+
+    def hand_back(self, index: int, *, most: int) -> int:
+        """Return what client ``index``, which is dead or ourselves, holds; how many."""
+        done = 0
+        while done < most:
+            slot = self.kernel.chain_head(index)
+            if slot == 0:
+                break
+            if self.kernel.state(slot) == L.STATE_PENDING:
+                self.kernel.give_back(slot, index, self.clock.wall_us())
+            else:
+                self.discard_filling(slot, index)
+            done += 1
+        return done
+
+    def discard_filling(self, slot: int, index: int) -> None:
+        """A put that will not be published. The tombstone comes first: nothing may find a whole record there later."""
+        self.files.write(self.kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT, TOMBSTONE)
+        number = self.kernel.number(slot)
+        spilled = (self.kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPILLED
+        if spilled:
+            self.kernel.spill(-self.kernel.field(slot, L.S_LEASE_US))
+        self.kernel.abandon(slot, index)
+        if spilled:
+            self.files.remove_body(body_name(number, slot))
+
+    def return_from_dead(self) -> int:
+        """Hand back what dead clients hold, a bounded number; how many."""
+        done = 0
+        self.looked_us = self.clock.boot_us()
+        for index in range(self.kernel.get(L.H_CLIENTS_HIGH)):
+            if done >= RETURNED_A_TURN_MAX:
+                break
+            if index != self.index and self.kernel.chain_head(index) and not self.files.clients.alive(index):
+                done += self.hand_back(index, most=RETURNED_A_TURN_MAX - done)
+        return done
+
+    def living(self) -> list[dict[str, int]]:
+        """The clients that are alive: entry, pid and start as they gave them, slots they hold."""
+        found = []
+        for index in range(self.kernel.get(L.H_CLIENTS_HIGH)):
+            if index == self.index or self.files.clients.alive(index):
+                word = self.kernel.client_word
+                found.append(
+                    {
+                        "client": index,
+                        "pid": word(index, L.C_PID),
+                        "since_us": word(index, L.C_SINCE_US),
+                        "holds": word(index, L.C_COUNT),
+                    }
+                )
+        return found
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Give back what we hold and leave the table."""
+        if self.filling:
+            raise Misuse(f"{self.name}: {self.filling} puts are under way in other threads")
+        self.turn(self._leave)
+        self.forget()
+
+    def _leave(self) -> None:
+        self.hand_back(self.index, most=self.kernel.slots)
+        self.kernel.leave_client(self.index)
+
+    def forget(self) -> None:
+        """Only close: in the child of a fork, unlocking would drop the parent's locks."""
+        self.closed = True
+        self.receivers.close()
+        self.producers.close()
+        self.words.close()
+        self.files.close()

@@ -1,0 +1,169 @@
+"""Owns the second half of a message's life: claim, copy out, then ack, release or extend; and what comes back by itself.
+
+A delivery is (slot, number, attempts) of one owner. Each call checks it under the lock, so that a late owner's ack
+harms nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.errors import Corrupt, LeaseLost
+from penstock.message import DONE, PENDING, Message, Receiver
+from penstock.store import layout as L
+from penstock.store import record
+from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client, body_name
+from penstock.timequeue.notify import sleep_s
+
+Delivery = tuple[int, int, int, int, int]  # slot, number, attempts, delivery time, place
+
+
+class Look:
+    """What a receiver found in one turn: deliveries, or how to sleep until there may be some."""
+
+    __slots__ = ("deliveries", "lease_us", "now_us", "seen", "sleep_s")
+
+    def __init__(self, deliveries: list[Delivery], now_us: int, lease_us: int, seen: int, sleep_s: float) -> None:
+        self.deliveries = deliveries
+        self.now_us = now_us
+        self.lease_us = lease_us
+        self.seen = seen
+        self.sleep_s = sleep_s
+
+
+class Consumer:
+    """Gets messages for one client."""
+
+    def __init__(self, client: Client, receiver: Receiver) -> None:
+        self._client = client
+        self._kernel = client.kernel
+        self._files = client.files
+        self._receiver = receiver
+
+    def look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
+        """One turn: take what is due; if nothing is, look for dead owners, and arm if the caller wants to wait.
+
+        ``left_s`` is how long it would wait: None for ever, 0 not at all. ``timed_out`` is the bell's value that it
+        armed with, if its sleep ended by itself.
+        """
+        kernel = self._kernel
+        client = self._client
+        if timed_out is not None:
+            kernel.disarm(L.H_WAKE, timed_out)
+        now_us = client.clock.wall_us()
+        boot_us = client.clock.boot_us()
+        next_lease_us = kernel.next_lease_us()
+        if next_lease_us and next_lease_us <= boot_us:
+            kernel.expire(boot_us, now_us, RETURNED_A_TURN_MAX)
+        if boot_us - client.looked_us > DEAD_LOOK_US:
+            client.return_from_dead()
+        deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
+        if not deliveries and client.return_from_dead():
+            deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
+        if deliveries or left_s == 0:
+            return Look(deliveries, now_us, lease_us, 0, 0.0)
+        nap_s = sleep_s(
+            now_us=now_us,
+            boot_us=boot_us,
+            next_due_us=kernel.next_due_us(),
+            next_lease_us=kernel.next_lease_us(),
+            left_s=left_s,
+        )
+        return Look(deliveries, now_us, lease_us, kernel.arm(L.H_WAKE), nap_s)
+
+    def messages(self, look: Look) -> list[Message]:
+        """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""
+        owner = self._client.owner
+        read = self.read
+        found = []
+        for delivery in look.deliveries:
+            message = read(delivery, look.now_us, look.now_us + look.lease_us, owner, PENDING)
+            if message is not None:
+                found.append(message)
+        return found
+
+    def read(self, delivery: Delivery, attempt_us: int, lease_us: int, owner: int, state: str) -> Message | None:
+        """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile."""
+        slot, number, attempts, deliver_us, place = delivery
+        unit = place >> L.PLACE_SHIFT
+        data = self._files.read(unit, place & L.PLACE_MASK)
+        head = L.RECORD.unpack_from(data)
+        body_at = L.RECORD_BYTES + head[8]
+        body = data[body_at : body_at + head[7]]
+        meta = data[L.RECORD_BYTES : body_at]
+        fault = record.fault(data, self._client.signature, number, slot, unit)
+        if head[9] & L.FLAG_SPILLED and fault is None:
+            body, fault = self._spilled(body, number, slot)
+        if self._kernel.number(slot) != number or self._kernel.attempts(slot) != attempts:
+            return None
+        if fault is not None:
+            path, offset = self._files.place_of(unit)
+            raise Corrupt(path, offset=offset, expected=f"the record of message {number}", found=fault)
+        return Message(
+            self._receiver,
+            slot,
+            number,
+            attempts,
+            deliver_us,
+            head[2],
+            head[10] & 0xF,
+            head[10] >> 4,
+            meta,
+            body,
+            attempt_us,
+            lease_us,
+            owner,
+            state,
+        )
+
+    def _spilled(self, reference: bytes, number: int, slot: int) -> tuple[bytes, str | None]:
+        name = body_name(number, slot)
+        length, check = L.SPILL.unpack(reference)
+        try:
+            body = self._files.read_body(name)
+        except FileNotFoundError:
+            return b"", f"no file {self._files.body_path(name)}"
+        if len(body) != length or record.crc32(body) != check:
+            return body, f"a damaged file {self._files.body_path(name)}"
+        return body, None
+
+    # ------------------------------------------------------------ what becomes of a delivery; each is one turn
+
+    def _held(self, message: Message) -> bool:
+        return self._kernel.holds(message.slot, message.number, message.attempts, self._client.owner)
+
+    def _require(self, message: Message) -> None:
+        if not self._held(message):
+            raise LeaseLost(self._client.name, message.id)
+
+    def ack(self, messages: Iterable[Message]) -> None:
+        """Acknowledge those that are still ours; then, if any was not, say which."""
+        kernel = self._kernel
+        lost = None
+        bodies = []
+        for message in messages:
+            if not self._held(message):
+                lost = lost or message
+                continue
+            if kernel.field(message.slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
+                kernel.spill(-len(message.data))
+                bodies.append(body_name(message.number, message.slot))
+            kernel.ack(message.slot, self._client.index)
+            message.state = DONE
+        kernel.commit()
+        for name in bodies:
+            self._files.remove_body(name)
+        if lost is not None:
+            raise LeaseLost(self._client.name, lost.id)
+
+    def release(self, message: Message, delay_us: int) -> None:
+        self._require(message)
+        now_us = self._client.clock.wall_us()
+        deliver_us = now_us + delay_us if delay_us else 0
+        self._kernel.release(message.slot, self._client.index, deliver_us, now_us)
+        message.state = DONE
+
+    def extend(self, message: Message, span_us: int) -> None:
+        self._require(message)
+        self._kernel.extend(message.slot, self._client.clock.boot_us() + span_us)
+        message.lease_us = self._client.clock.wall_us() + span_us

@@ -1,0 +1,277 @@
+"""Owns the first half of a message's life: reserve, copy, commit, publish. Knows nothing of receivers."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from penstock.errors import BodyTooLarge, Misuse, QueueFull
+from penstock.message import encode_body, encode_meta
+from penstock.store import layout as L
+from penstock.store import record
+from penstock.store.kernel import NO_ROOM, NO_SLOT
+from penstock.timequeue.clients import Client, body_name
+
+DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
+RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
+
+_PADDING = bytes(L.UNIT_BYTES)
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """A message to put, for ``put_many`` with different options for each."""
+
+    body: Any
+    deliver_at: float | datetime | None = None
+    delay: float | timedelta | None = None
+    priority: int = 0
+    type: str | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class Entry:
+    """A message on its way in: encoded, then with a slot, then with a place."""
+
+    __slots__ = ("body", "check", "deliver_us", "info", "meta", "number", "slot", "spilled", "unit")
+
+    def __init__(self, body: bytes, meta: bytes, deliver_us: int, info: int) -> None:
+        self.body = body
+        self.meta = meta
+        self.deliver_us = deliver_us  # 0: at once
+        self.info = info
+        self.check = record.crc32(body, record.crc32(meta)) if meta else record.crc32(body)
+        self.spilled: bytes | None = None
+        self.slot = self.number = self.unit = 0
+
+
+def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_us: int) -> int:
+    """Delivery time in microseconds; 0 for at once.
+
+    >>> to_us(None, 1.5, 1_000_000)
+    2500000
+    """
+    if moment is not None and delay is not None:
+        raise Misuse("give deliver_at or delay, not both")
+    if delay is not None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+            raise Misuse(f"delay must be a number of seconds or a timedelta, not {delay!r}")
+        if seconds < 0:
+            raise Misuse(f"delay must not be negative: {delay!r}")
+        return _bounded(now_us + round(seconds * 1_000_000), delay) if seconds else 0
+    if moment is None:
+        return 0
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise Misuse(f"deliver_at must be an aware datetime: {moment!r} has no time zone")
+        span = moment - datetime.fromtimestamp(0, tz=moment.tzinfo)
+        return _bounded((span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds, moment)
+    if isinstance(moment, bool) or not isinstance(moment, int | float) or not math.isfinite(moment):
+        raise Misuse(f"deliver_at must be an aware datetime or epoch seconds, not {moment!r}")
+    return _bounded(round(moment * 1_000_000), moment)
+
+
+def _bounded(us: int, given: object) -> int:
+    if us >= L.DELIVER_US_MAX:
+        raise Misuse(f"a delivery time of {given!r} is too far away")
+    return max(us, 1)  # before 1970 is long due; 0 means "at once"
+
+
+def entry(
+    body: Any,
+    now_us: int,
+    deliver_at: float | datetime | None,
+    delay: float | timedelta | None,
+    priority: int,
+    type: str | None,
+    key: str | None,
+    headers: dict[str, str] | None,
+) -> Entry:
+    codec, data = encode_body(body)
+    if priority.__class__ is not int or not 0 <= priority < L.PRIORITIES:
+        raise Misuse(f"priority must be a whole number from 0 to {L.PRIORITIES - 1}, not {priority!r}")
+    meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
+    deliver_us = 0 if deliver_at is None and delay is None else to_us(deliver_at, delay, now_us)
+    flags = 0 if deliver_us else L.FLAG_READY
+    return Entry(data, meta, deliver_us, priority | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT)
+
+
+class Producer:
+    """Puts entries into the queue of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kernel = client.kernel
+        self._files = client.files
+        self._wall_us = client.clock.wall_us
+        self._data_bytes = int(client.options["data_bytes"])
+        self._spill_bytes = int(client.options["spill_bytes"])
+        self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
+
+    def put(self, items: list[Entry], *, sync: bool) -> None:
+        """All or nothing. A small message that need not be synced takes one turn at the lock instead of two."""
+        if len(items) == 1 and not sync and len(items[0].body) <= self._direct_bytes_max:
+            if self._client.turn(self.put_direct, items[0]):
+                return
+        self.check_sizes(items)
+        self.put_staged(items, sync=sync)
+
+    def put_direct(self, item: Entry) -> bool:
+        """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
+        kernel = self._kernel
+        slot = kernel.take(L.units(len(item.meta) + len(item.body)))
+        if slot < 0:
+            kernel.commit()
+            if slot == NO_ROOM:
+                return False
+            raise self._full(slot, item)
+        now_us = self._wall_us()
+        item.slot = slot
+        item.number = kernel.number(slot)
+        item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
+        if not item.deliver_us:
+            item.deliver_us = now_us
+        self._files.write(item.unit, self._record(item, now_us, 1, 0))
+        kernel.describe(slot, item.deliver_us, item.info, 0)
+        kernel.publish_taken(slot, now_us)
+        return True
+
+    def put_staged(self, items: list[Entry], *, sync: bool) -> None:
+        """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
+        self._client.filling += 1
+        try:
+            now_us = self._client.turn(self._reserve, items)
+            try:
+                self._copy(items, now_us, sync=sync)
+                self._client.turn(self._publish, items)
+            except BaseException:
+                self._client.turn(self._discard, items)
+                raise
+        finally:
+            self._client.filling -= 1
+
+    def _reserve(self, items: list[Entry]) -> int:
+        client = self._client
+        kernel = self._kernel
+        now_us = self._wall_us()
+        last = 0
+        for item in items:
+            slot = self._take(item)
+            if slot < 0:
+                kernel.commit()
+                for done in items:
+                    if done.slot:
+                        self._undo(done)
+                raise self._full(slot, item)
+            if not item.deliver_us:
+                item.deliver_us = now_us
+            item.slot = slot
+            item.number = kernel.number(slot)
+            item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
+            spilled_bytes = len(item.spilled) if item.spilled is not None else 0
+            if item.spilled is not None:
+                kernel.spill(spilled_bytes)
+            kernel.describe(slot, item.deliver_us, item.info, spilled_bytes)
+            kernel.fill(slot, last, client.index, client.owner)
+            last = slot
+        return now_us
+
+    def _take(self, item: Entry) -> int:
+        """A slot with room in the ring for the whole record or, failing that, for one that names a file in ``bodies/``."""
+        if len(item.body) <= self._spill_bytes:
+            slot = self._kernel.take(L.units(len(item.meta) + len(item.body)))
+            if slot >= 0 or slot == NO_SLOT:
+                return slot
+        used_bytes = self._kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + self._kernel.get(L.H_SPILLED_BYTES)
+        units = L.units(len(item.meta) + L.SPILL.size)
+        if used_bytes + units * L.UNIT_BYTES + len(item.body) > self._data_bytes:
+            return NO_ROOM
+        slot = self._kernel.take(units)
+        if slot >= 0:
+            item.spilled = item.body
+            item.body = L.SPILL.pack(len(item.spilled), record.crc32(item.spilled))
+            item.check = record.crc32(item.body, record.crc32(item.meta))
+            item.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT
+        return slot
+
+    def _undo(self, item: Entry) -> None:
+        """Give up a reserved slot that nothing was written to."""
+        if item.spilled is not None:
+            self._kernel.spill(-len(item.spilled))
+            item.body = item.spilled
+            item.spilled = None
+            item.info &= ~(L.FLAG_SPILLED << L.FLAGS_SHIFT)
+        self._kernel.abandon(item.slot, self._client.index)
+        item.slot = 0
+
+    def _copy(self, items: list[Entry], now_us: int, *, sync: bool) -> None:
+        """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
+        run: list[bytes] = []
+        start = following = size_bytes = 0
+        for index, item in enumerate(items):
+            if item.spilled is not None:
+                self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
+            data = self._record(item, now_us, len(items), index)
+            if run and (item.unit != following or size_bytes > RUN_BYTES_MAX):
+                self._files.write(start, b"".join(run))
+                run = []
+            if not run:
+                start = item.unit
+                size_bytes = 0
+            elif size_bytes % L.UNIT_BYTES:
+                run.append(_PADDING[size_bytes % L.UNIT_BYTES :])
+                size_bytes += L.UNIT_BYTES - size_bytes % L.UNIT_BYTES
+            run.append(data)
+            size_bytes += len(data)
+            following = item.unit + L.units(len(data) - L.RECORD_BYTES)
+        self._files.write(start, b"".join(run))
+        if sync:
+            self._files.sync_data({item.unit for item in items})
+
+    def _record(self, item: Entry, now_us: int, batch: int, index: int) -> bytes:
+        return record.build(
+            self._client.signature,
+            item.number,
+            now_us,
+            item.deliver_us,
+            item.slot,
+            batch,
+            index,
+            item.info,
+            item.meta,
+            item.body,
+            item.check,
+            item.unit,
+        )
+
+    def _publish(self, items: list[Entry]) -> None:
+        now_us = self._wall_us()
+        later = any(not item.info >> L.FLAGS_SHIFT & L.FLAG_READY and item.deliver_us > now_us for item in items)
+        wake = L.MASK32 if later else len(items)
+        self._kernel.publish_filled(items[0].slot, items[-1].slot, len(items), self._client.index, wake)
+
+    def _discard(self, items: list[Entry]) -> None:
+        """After an error. An interrupt may have come when the publishing was done: what is published stays."""
+        kernel = self._kernel
+        for item in items:
+            if kernel.number(item.slot) == item.number and kernel.state(item.slot) == L.STATE_FILLING:
+                self._client.discard_filling(item.slot, self._client.index)
+
+    def _full(self, code: int, item: Entry) -> QueueFull | BodyTooLarge:
+        options = self._client.options
+        if code == NO_SLOT:
+            return QueueFull(self._client.name, which="slots", size=int(options["slots"]))
+        wanted = len(item.body) + len(item.meta) + L.RECORD_BYTES
+        return QueueFull(self._client.name, which="data", size=self._data_bytes, wanted=wanted)
+
+    def check_sizes(self, items: list[Entry]) -> None:
+        """What can never fit is refused before anything is tried."""
+        for item in items:
+            if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
+                raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
+        if len(items) > int(self._client.options["slots"]):
+            raise Misuse(f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options['slots']} slots")

@@ -1,0 +1,30 @@
+"""Write ``layout.pxd``, the numbers of ``layout.py`` as C constants for the compiled core. ``--check`` only compares."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from penstock.store import layout  # noqa: E402
+
+TARGET = ROOT / "src/penstock/store/layout.pxd"
+
+
+def text() -> str:
+    lines = ["# Written by tools/layout_pxd.py from layout.py: change that, then run this again.", "cdef enum:"]
+    for name, value in vars(layout).items():
+        if name.isupper() and isinstance(value, int):
+            lines.append(f"    {name} = {value:#x}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        return 0 if TARGET.read_text() == text() else 1
+    TARGET.write_text(text())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
