@@ -1,4 +1,4 @@
-"""Write ``layout.pxd``, the numbers of ``layout.py`` as C constants for the compiled core. ``--check`` only compares."""
+"""Write ``layout.pxd``, the numbers of ``layout.py`` as C constants for the compiled core. ``--check`` compares."""
 
 import sys
 from pathlib import Path

@@ -32,9 +32,15 @@ class QueueFull(PenstockError, _queue.Full):
     """No room now. ``which`` says what ran out: "slots" or "data"."""
 
     def __init__(self, queue: str, *, which: str, size: int, wanted: int = 1) -> None:
-        what = f"all {size} slots are in use" if which == "slots" else f"no room for {wanted} bytes in {size} bytes of data"
+        what = (
+            f"all {size} slots are in use"
+            if which == "slots"
+            else f"no room for {wanted} bytes in {size} bytes of data"
+        )
         remedy = "receive or cancel messages, wait with put(timeout=...), or create a larger queue"
-        super().__init__(f"{queue}: full ({which}): {what}; {remedy} ({'slots' if which == 'slots' else 'data_bytes'}=)")
+        super().__init__(
+            f"{queue}: full ({which}): {what}; {remedy} ({'slots' if which == 'slots' else 'data_bytes'}=)"
+        )
         self.queue = queue
         self.which = which
         self.size = size
@@ -70,7 +76,7 @@ class TooManyClients(PenstockError):
 
 
 class LeaseLost(PenstockError):
-    """This delivery is no longer ours: the lease ended, or the message was given to somebody else. Nothing was changed."""
+    """This delivery is no longer ours: the lease ended, or somebody else has the message. Nothing was changed."""
 
     def __init__(self, queue: str, message_id: str) -> None:
         super().__init__(f"{queue}: message {message_id} is no longer leased to this receiver")

@@ -47,11 +47,11 @@ def encode_meta(type: str | None, key: str | None, headers: dict[str, str] | Non
     for name, value in (("type", type), ("key", key)):
         if value is not None and not isinstance(value, str):
             raise Misuse(f"{name} must be a str, not {value.__class__.__name__}")
-    if headers is not None:
-        if not isinstance(headers, dict) or not all(
-            isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
-        ):
-            raise Misuse("headers must be a dict of str to str")
+    if headers is not None and not (
+        isinstance(headers, dict)
+        and all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items())
+    ):
+        raise Misuse("headers must be a dict of str to str")
     try:
         meta = _encode_meta(Meta(type, key, headers or None))
     except UnicodeEncodeError as error:
@@ -257,7 +257,7 @@ class Message:
     def __enter__(self) -> Message:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.state != PENDING:  # acked or released inside the block
             return
         if kind is None:

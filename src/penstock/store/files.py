@@ -15,7 +15,6 @@ import os
 import platform
 import secrets
 import struct
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,7 +89,7 @@ class Lock:
             pause_s = min(pause_s * 1.5, PAUSE_MAX_S)
 
     def release(self) -> None:
-        """Also right when it is not held: a caller that was interrupted while acquiring need not know how far it got."""
+        """Also right when it is not held: a caller that was interrupted while acquiring need not know."""
         fcntl.fcntl(self._fd, _SETLK, _UNLOCK)
 
     def close(self) -> None:
@@ -296,6 +295,11 @@ class LocalFiles:
     def body_names(self) -> list[str]:
         return os.listdir(self._bodies)
 
+    def set_aside(self, folder: str, name: str, data: bytes) -> None:
+        """Keep bytes that could not be read as what they should be."""
+        (self.path / folder).mkdir(exist_ok=True)
+        (self.path / folder / name).write_bytes(data)
+
     def body_path(self, name: str) -> str:
         return str(self._bodies / name)
 
@@ -307,6 +311,11 @@ class LocalFiles:
         except OSError:
             return 0
         return int(text.strip().replace("-", ""), 16)
+
+
+def body_name(number: int, slot: int) -> str:
+    """File in ``bodies/``: by message number, with the slot, so that its message is found without a search."""
+    return f"{number:012x}-{slot:x}"
 
 
 def sync_directory(path: Path) -> None:
@@ -351,7 +360,9 @@ def read_options(path: Path) -> dict[str, Any]:
     try:
         options = json.loads(text)
     except ValueError as error:
-        raise Corrupt(str(path / QUEUE_JSON), offset=getattr(error, "pos", 0), expected="JSON", found=str(error)) from error
+        raise Corrupt(
+            str(path / QUEUE_JSON), offset=getattr(error, "pos", 0), expected="JSON", found=str(error)
+        ) from error
     if not isinstance(options, dict) or options.get("penstock") is None:
         raise NotAQueue(f"{path}: not a queue: its {QUEUE_JSON} is not Penstock's")
     if options["penstock"] != L.FORMAT:
@@ -405,7 +416,8 @@ def create_directory(
             made.append(kernel_folder)
             options["kernel_dir"] = str(kernel_folder)
         _allocate(kernel_folder / KERNEL, options["kernel_bytes"], zero=False, progress=None)
-        with open(kernel_folder / KERNEL, "r+b") as file, mmap.mmap(file.fileno(), options["kernel_bytes"]) as mapping:
+        kernel_path = kernel_folder / KERNEL
+        with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options["kernel_bytes"]) as mapping:
             initialise(mapping)
             mapping.flush()
         options["data_files"] = names
@@ -442,6 +454,3 @@ class Clock:
 
     def boot_us(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-
-
-Mutex = threading.Lock

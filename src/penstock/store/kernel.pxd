@@ -39,6 +39,7 @@ cdef class Kernel:
     cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake) except -1
     @cython.locals(slot=u64, ahead=u64)
     cpdef int merge(self) except -1
+    cpdef int adopt(self, u64 slot) except -1
     cpdef int abandon(self, u64 slot, u64 client) except -1
 
     @cython.locals(present=u64, priority=u64, ready=u64, timed=u64, at_us=u64, ready_us=u64)

@@ -198,6 +198,12 @@ class Kernel:
         self._count(L.T_ABANDONED, 1)
         self.words.commit()
 
+    def adopt(self, slot: int) -> None:
+        """A slot that has its place in the ring already becomes a waiting message: the end of a repair."""
+        self._enter(slot)
+        self.words.add(L.H_WAITING, 1)
+        self.words.commit()
+
     # ------------------------------------------------------------ getting
 
     def due(self, now_us: int) -> int:
@@ -222,9 +228,11 @@ class Kernel:
                 return ready
         return 0
 
-    def claim_many(self, most: int, now_us: int, lease_us: int, client: int, owner: int) -> list[tuple[int, int, int, int, int]]:
-        """Deliver up to ``most`` due messages to an owner: pending, with a lease and one more attempt each. As (slot, number, attempts, delivery time, place)."""
-        claimed = []
+    def claim_many(
+        self, most: int, now_us: int, lease_us: int, client: int, owner: int
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Deliver up to ``most`` due messages to an owner: pending, with a lease and one more attempt each."""
+        claimed: list[tuple[int, int, int, int, int]] = []
         while len(claimed) < most:
             slot = self.due(now_us)
             if slot == 0:

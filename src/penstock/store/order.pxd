@@ -13,7 +13,7 @@ cdef class Order:
     cdef u64[7] before
 
     @cython.locals(mixed=u64, level=int)
-    cdef int level(self, u64 number) noexcept
+    cpdef int level(self, u64 number) noexcept
     cdef u64 number(self, u64 slot) noexcept
     cdef u64 key(self, u64 which, u64 slot) noexcept
     cpdef u64 head(self, u64 which) noexcept

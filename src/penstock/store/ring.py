@@ -95,7 +95,7 @@ class Ring:
         self.words.add(L.H_USED_UNITS, -self.units(slot))
 
     def _rotate(self, last: int) -> None:
-        """Put the gaps up to ``last``, which were all too small, behind the others: the next search starts past them."""
+        """Put the gaps up to ``last``, all too small, behind the others: the next search goes on past them."""
         ends = self.words.load(L.H_GAPS)
         head = ends & L.MASK32
         tail = ends >> 32

@@ -74,11 +74,11 @@ class Words:
             self.bad = index + 1
             return 0
         if cython.compiled:
-            return self.start[index]
+            return self.start[index]  # type: ignore[no-any-return]
         return self.view[index]
 
     def raw(self, index: int, value: int) -> None:
-        """The only store into a mapping. Volatile in C, one item of a word view in Python: never torn, never reordered."""
+        """The only store into a mapping: volatile in C, an item of a word view in Python; never torn or reordered."""
         global _steps
         _steps += 1
         if _steps == _fatal_step:

@@ -1,5 +1,19 @@
 """Autonomous clients on one queue directory: put, get, ack, sleep until due, wake on notification."""
 
-from penstock.timequeue.timequeue import Draft, MessageIds, Stats, TimeQueue, create, open_queue
+from penstock.store.recovery import Finding, check_queue, repair_queue
+from penstock.timequeue.administration import Stats
+from penstock.timequeue.opening import create, open_queue
+from penstock.timequeue.puts import Draft
+from penstock.timequeue.timequeue import MessageIds, TimeQueue
 
-__all__ = ["Draft", "MessageIds", "Stats", "TimeQueue", "create", "open_queue"]
+__all__ = [
+    "Draft",
+    "Finding",
+    "MessageIds",
+    "Stats",
+    "TimeQueue",
+    "check_queue",
+    "create",
+    "open_queue",
+    "repair_queue",
+]

@@ -22,7 +22,7 @@ def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None)
     if state in ("pending", "all"):
         lists.append((L.LIST_LEASES,))
     for whiches in lists:
-        places: dict[int, Place] = {which: (0, 0) for which in whiches}
+        places: dict[int, Place] = dict.fromkeys(whiches, (0, 0))
         while left != 0:
             found = client.turn(_look, client, places, LOOKED_A_TURN_MAX if left < 0 else min(left, LOOKED_A_TURN_MAX))
             for delivery, attempt_us, lease_us, owner in found:
@@ -41,7 +41,7 @@ def _look(client: Client, places: dict[int, Place], most: int) -> list[tuple[Del
     order = kernel.order
     heads = {which: order.after(which, *places[which]) for which in places}
     offset_us = client.clock.wall_us() - client.clock.boot_us()
-    found = []
+    found: list[tuple[Delivery, int, int, int]] = []
     while len(found) < most:
         here = [which for which in heads if heads[which]]
         if not here:

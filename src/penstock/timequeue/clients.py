@@ -1,4 +1,4 @@
-"""Owns one client of a queue directory: its files, its byte in the client table, its turns at the lock; and who is alive.
+"""Owns one client of a queue directory: its files, its byte in the client table, its turns at the lock; who lives.
 
 A client lives as long as its byte of the ``clients`` file is locked, which the operating system ends with the process,
 however that ends. Nothing is decided by a pid. Whoever comes by hands back what the dead held; nobody is in charge.
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import Corrupt, Misuse, QueueClosed, TooManyClients
 from penstock.store import layout as L
-from penstock.store.files import Clock, LocalFiles, read_options
+from penstock.store.files import Clock, LocalFiles, body_name, read_options
 from penstock.store.kernel import OWED_ROOM, Kernel
 from penstock.store.words import Words
 from penstock.timequeue.notify import Bell
@@ -24,11 +24,6 @@ Result = TypeVar("Result")
 RETURNED_A_TURN_MAX = 64  # messages handed back under one turn at the lock, so that nobody waits long
 DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an idle one each time it finds nothing
 TOMBSTONE = bytes(L.WORD_BYTES)
-
-
-def body_name(number: int, slot: int) -> str:
-    """File in ``bodies/``: by message number, with the slot, so that its message is found without a search."""
-    return f"{number:012x}-{slot:x}"
 
 
 class Client:
@@ -71,7 +66,9 @@ class Client:
                     self.files.kernel_path, offset=index * L.WORD_BYTES, expected=f"{value:#x}", found=f"{found:#x}"
                 )
         if self.kernel.get(L.H_DATA_UNITS) != self.files.data_units:
-            raise Corrupt(self.files.kernel_path, offset=L.H_DATA_UNITS * L.WORD_BYTES, expected=f"{self.files.data_units}")
+            raise Corrupt(
+                self.files.kernel_path, offset=L.H_DATA_UNITS * L.WORD_BYTES, expected=f"{self.files.data_units}"
+            )
 
     # ------------------------------------------------------------ turns at the lock
 

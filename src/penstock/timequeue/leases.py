@@ -1,4 +1,4 @@
-"""Owns the second half of a message's life: claim, copy out, then ack, release or extend; and what comes back by itself.
+"""Owns the second half of a message's life: claim, copy out, then ack, release or extend; and what comes back.
 
 A delivery is (slot, number, attempts) of one owner. Each call checks it under the lock, so that a late owner's ack
 harms nothing.
@@ -12,7 +12,8 @@ from penstock.errors import Corrupt, LeaseLost
 from penstock.message import DONE, PENDING, Message, Receiver
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client, body_name
+from penstock.store.files import body_name
+from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.notify import sleep_s
 
 Delivery = tuple[int, int, int, int, int]  # slot, number, attempts, delivery time, place

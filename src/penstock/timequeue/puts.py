@@ -12,8 +12,9 @@ from penstock.errors import BodyTooLarge, Misuse, QueueFull
 from penstock.message import encode_body, encode_meta
 from penstock.store import layout as L
 from penstock.store import record
+from penstock.store.files import body_name
 from penstock.store.kernel import NO_ROOM, NO_SLOT
-from penstock.timequeue.clients import Client, body_name
+from penstock.timequeue.clients import Client
 
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
 RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
@@ -114,9 +115,9 @@ class Producer:
 
     def put(self, items: list[Entry], *, sync: bool) -> None:
         """All or nothing. A small message that need not be synced takes one turn at the lock instead of two."""
-        if len(items) == 1 and not sync and len(items[0].body) <= self._direct_bytes_max:
-            if self._client.turn(self.put_direct, items[0]):
-                return
+        small = len(items) == 1 and not sync and len(items[0].body) <= self._direct_bytes_max
+        if small and self._client.turn(self.put_direct, items[0]):
+            return
         self.check_sizes(items)
         self.put_staged(items, sync=sync)
 
@@ -181,7 +182,7 @@ class Producer:
         return now_us
 
     def _take(self, item: Entry) -> int:
-        """A slot with room in the ring for the whole record or, failing that, for one that names a file in ``bodies/``."""
+        """A slot with room in the ring for the record or, failing that, for one that names a file in ``bodies/``."""
         if len(item.body) <= self._spill_bytes:
             slot = self._kernel.take(L.units(len(item.meta) + len(item.body)))
             if slot >= 0 or slot == NO_SLOT:
@@ -274,4 +275,6 @@ class Producer:
             if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
                 raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
         if len(items) > int(self._client.options["slots"]):
-            raise Misuse(f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options['slots']} slots")
+            raise Misuse(
+                f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options['slots']} slots"
+            )

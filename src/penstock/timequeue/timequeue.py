@@ -1,73 +1,32 @@
-"""Owns TimeQueue, the queue as a program sees it: put, get, ack, and a look inside. Each call is one client's own act."""
+"""Owns TimeQueue, the queue as a program sees it: put, get, ack, and a look inside. Each call is the client's own."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
-import secrets
 import time
-import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-import msgspec
-
 from penstock.errors import Misuse, QueueEmpty, QueueFull
 from penstock.message import Message
 from penstock.store import layout as L
-from penstock.store.files import Clock, create_directory
-from penstock.store.kernel import initialise
-from penstock.store.words import Words
+from penstock.store.files import Clock
+from penstock.timequeue import administration
+from penstock.timequeue.administration import Stats
 from penstock.timequeue.browsing import browse
-from penstock.timequeue.clients import Client, body_name
+from penstock.timequeue.clients import Client
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.puts import Draft, Entry, Producer, entry
 
 DURABILITIES = ("commit", "relaxed")
-PURGED_A_TURN_MAX = 256
 
-SLOTS = 65_536
-DATA_BYTES = 64 << 20
-SPILL_BYTES = 256 << 10
-LEASE_S = 60.0
 BUSY_S = 10.0
-
-__all__ = ["Draft", "MessageIds", "Stats", "TimeQueue", "create", "open_queue"]
-
-
-class Stats(msgspec.Struct, frozen=True):
-    """What a queue holds and has done. Counts are exact at the moment they were taken."""
-
-    path: str
-    uuid: str
-    waiting: int
-    ready: int
-    timed: int
-    pending: int
-    filling: int
-    vacant: int
-    slots: int
-    data_bytes: int
-    used_bytes: int
-    spilled_bytes: int
-    depth_max: int
-    puts: int
-    gets: int
-    acks: int
-    releases: int
-    expired: int
-    returned: int
-    cancels: int
-    abandoned: int
-    spills: int
-    repairs: int
-    next_due_at: float | None
-    clients: list[dict[str, int]]
 
 
 class MessageIds(Sequence[str]):
@@ -94,7 +53,7 @@ class MessageIds(Sequence[str]):
         return f"<MessageIds of {len(self)}>"
 
 
-def _seconds(name: str, value: float, *, zero: bool = True) -> float:
+def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
         raise Misuse(f"{name} must be a number of seconds, not {value!r}")
     if not zero and value == 0:
@@ -105,7 +64,8 @@ def _seconds(name: str, value: float, *, zero: bool = True) -> float:
 class TimeQueue:
     """A queue in a directory, shared by any number of threads and processes.
 
-    >>> q = create(path)
+    >>> import penstock
+    >>> q = penstock.create(path)
     >>> q.put("hello")  # doctest: +ELLIPSIS
     '...'
     >>> with q.get(timeout=1) as message:
@@ -115,7 +75,7 @@ class TimeQueue:
 
     def __init__(self, path: str | os.PathLike[str], *, busy_s: float = BUSY_S, clock: Clock | None = None) -> None:
         self._path = Path(os.path.abspath(path))
-        self._busy_s = _seconds("busy_s", busy_s)
+        self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
         self._open()
@@ -128,7 +88,7 @@ class TimeQueue:
         self._consumer = Consumer(client, self)
         self._lease_s = float(client.options["lease_s"])
         self._sync = client.options["durability"] == "commit"
-        client.turn(_sweep_bodies, client)
+        client.turn(administration.sweep_bodies, client)
 
     def _mine(self) -> Client:
         """Our client; after a fork, a new one."""
@@ -158,7 +118,8 @@ class TimeQueue:
 
         ``QueueFull`` at once if there is no room, or when there was none for ``timeout`` seconds.
 
-        >>> q = create(path)
+        >>> import penstock
+        >>> q = penstock.create(path)
         >>> id = q.put({"order": 7}, delay=0.01, priority=3, type="order", key="example.com", headers={"a": "b"})
         >>> message = q.get(timeout=1)
         >>> message.body, message.priority, message.key, message.id == id
@@ -184,8 +145,9 @@ class TimeQueue:
     ) -> MessageIds:
         """Put all of them or none. A ``Draft`` among the bodies brings its own options.
 
-        >>> q = create(path)
-        >>> ids = q.put_many([b"a", Draft(body=b"b", priority=9)])
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = q.put_many([b"a", penstock.Draft(body=b"b", priority=9)])
         >>> [m.body for m in q.get_many(10)]
         [b'b', b'a']
         """
@@ -216,7 +178,7 @@ class TimeQueue:
         except QueueFull:
             if timeout is None:
                 raise
-            self._put_when_room(items, _seconds("timeout", timeout), sync)
+            self._put_when_room(items, check_seconds("timeout", timeout), sync)
 
     def _put_when_room(self, items: list[Entry], timeout: float, sync: bool) -> None:
         client = self._mine()
@@ -242,7 +204,9 @@ class TimeQueue:
 
         It is ours for ``lease`` seconds; then, or when this process dies, somebody else gets it.
         """
-        found = self._receive(1, (0.0 if not block else None if timeout is None else _seconds("timeout", timeout)), lease)
+        found = self._receive(
+            1, (0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)), lease
+        )
         if not found:
             raise QueueEmpty(self.name)
         return found[0]
@@ -251,11 +215,11 @@ class TimeQueue:
         """Up to ``most`` messages that are due, as soon as there is one; none after ``wait`` seconds: an empty list."""
         if most.__class__ is not int or most < 1:
             raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
-        return self._receive(most, _seconds("wait", wait), lease)
+        return self._receive(most, check_seconds("wait", wait), lease)
 
     def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
         client = self._mine()
-        lease_us = int((self._lease_s if lease is None else _seconds("lease", lease, zero=False)) * 1_000_000)
+        lease_us = int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
         deadline = None if wait_s is None or wait_s == 0 else time.monotonic() + wait_s
         timed_out: int | None = None
         left_s = wait_s
@@ -285,11 +249,13 @@ class TimeQueue:
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
         """Give it back: to its old place, or after ``delay``."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
-        self._mine().turn(self._consumer.release, message, int(_seconds("delay", seconds) * 1_000_000))
+        self._mine().turn(self._consumer.release, message, int(check_seconds("delay", seconds) * 1_000_000))
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
-        self._mine().turn(self._consumer.extend, message, int(_seconds("seconds", seconds, zero=False) * 1_000_000))
+        self._mine().turn(
+            self._consumer.extend, message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000)
+        )
 
     # ------------------------------------------------------------ a look inside
 
@@ -306,7 +272,7 @@ class TimeQueue:
         """Remove a waiting message. False if it is not waiting: unknown, gone, or with a receiver."""
         slot, number = self.parse_id(message_id)
         client = self._mine()
-        return client.turn(_cancel, client, slot, number)
+        return client.turn(administration.cancel, client, slot, number)
 
     def purge(self) -> int:
         """Remove every waiting message that was there when this was called; how many."""
@@ -314,7 +280,7 @@ class TimeQueue:
         limit = client.kernel.get(L.H_NUMBER_NEXT)
         removed = 0
         while True:
-            more, last = client.turn(_purge, client, limit)
+            more, last = client.turn(administration.purge, client, limit)
             removed += more
             if last:
                 return removed
@@ -325,7 +291,7 @@ class TimeQueue:
 
     def stats(self) -> Stats:
         client = self._mine()
-        return client.turn(_stats, client)
+        return client.turn(administration.stats, client)
 
     @property
     def name(self) -> str:
@@ -367,7 +333,9 @@ class TimeQueue:
     def __enter__(self) -> TimeQueue:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -378,165 +346,6 @@ class TimeQueue:
         if client is not None and not client.closed:
             with contextlib.suppress(Exception):  # a half-made object at interpreter exit; the system frees the rest
                 client.forget()
-
-
-# ---------------------------------------------------------------- turns
-
-
-def _cancel(client: Client, slot: int, number: int) -> bool:
-    kernel = client.kernel
-    if slot >= kernel.slots or kernel.number(slot) != number or kernel.state(slot) != L.STATE_WAITING:
-        return False
-    _remove(client, [slot])
-    return True
-
-
-def _purge(client: Client, limit: int) -> tuple[int, bool]:
-    """One turn's worth of waiting messages below number ``limit``; how many, and whether that was all."""
-    order = client.kernel.order
-    found: list[int] = []
-    for which in range(L.LIST_LEASES):
-        slot = order.head(which)
-        while slot and len(found) < PURGED_A_TURN_MAX:
-            if client.kernel.number(slot) < limit:
-                found.append(slot)
-            slot = order.follower(which, 0, slot)
-    _remove(client, found)
-    return len(found), len(found) < PURGED_A_TURN_MAX
-
-
-def _remove(client: Client, slots: list[int]) -> None:
-    kernel = client.kernel
-    bodies = []
-    for slot in slots:
-        if kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
-            place = kernel.field(slot, L.S_PLACE)
-            data = client.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
-            kernel.spill(-L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
-            bodies.append(body_name(kernel.number(slot), slot))
-        kernel.cancel(slot)
-    kernel.commit()
-    for name in bodies:
-        client.files.remove_body(name)
-
-
-def _sweep_bodies(client: Client) -> None:
-    """Bodies whose message is gone: whoever removed it died before the file was."""
-    for name in client.files.body_names():
-        number, _, slot = name.partition("-")
-        at = int(slot, 16)
-        kernel = client.kernel
-        if at >= kernel.slots or kernel.number(at) != int(number, 16) or kernel.state(at) <= L.STATE_VACANT:
-            client.files.remove_body(name)
-
-
-def _stats(client: Client) -> Stats:
-    get = client.kernel.get
-    stats_at = get(L.H_STATS_AT)
-    order = client.kernel.order
-    waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
-    slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
-    due_us = client.kernel.next_due_us()
-    return Stats(
-        path=client.name,
-        uuid=client.options["uuid"],
-        waiting=waiting,
-        ready=sum(order.count(L.LIST_READY + p) for p in range(L.PRIORITIES)),
-        timed=sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES)),
-        pending=pending,
-        filling=filling,
-        vacant=slots - waiting - pending - filling,
-        slots=slots,
-        data_bytes=get(L.H_DATA_UNITS) * L.UNIT_BYTES,
-        used_bytes=get(L.H_USED_UNITS) * L.UNIT_BYTES,
-        spilled_bytes=get(L.H_SPILLED_BYTES),
-        depth_max=get(stats_at + L.T_DEPTH_MAX),
-        puts=get(stats_at + L.T_PUTS),
-        gets=get(stats_at + L.T_GETS),
-        acks=get(stats_at + L.T_ACKS),
-        releases=get(stats_at + L.T_RELEASES),
-        expired=get(stats_at + L.T_EXPIRED),
-        returned=get(stats_at + L.T_RETURNED),
-        cancels=get(stats_at + L.T_CANCELS),
-        abandoned=get(stats_at + L.T_ABANDONED),
-        spills=get(stats_at + L.T_SPILLS),
-        repairs=get(stats_at + L.T_REPAIRS),
-        next_due_at=due_us / 1e6 if due_us else None,
-        clients=client.living(),
-    )
-
-
-# ---------------------------------------------------------------- making and opening
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Misuse(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
-
-
-def create(
-    path: str | os.PathLike[str],
-    *,
-    slots: int = SLOTS,
-    data_bytes: int = DATA_BYTES,
-    spill_bytes: int = SPILL_BYTES,
-    lease: float = LEASE_S,
-    durability: str = "commit",
-    data_dirs: Sequence[str | os.PathLike[str]] = (),
-    kernel_dir: str | os.PathLike[str] | None = None,
-    busy_s: float = BUSY_S,
-    clock: Clock | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> TimeQueue:
-    """Make a queue and open it. Its sizes are its bounds: a full queue rejects, it never grows.
-
-    ``slots`` is how many messages it holds at most, ``data_bytes`` how much room their records have together. With
-    ``data_dirs`` the data is spread over a file in each of these directories, as on disks of their own.
-    """
-    files = max(len(data_dirs), 1)
-    _whole("slots", slots, 1, L.SLOTS_MAX)
-    _whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
-    _whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
-    _seconds("lease", lease, zero=False)
-    if durability not in DURABILITIES:
-        raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
-    if files > L.FILES_MAX:
-        raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
-    where = Path(os.path.abspath(path))
-    share = -(-data_bytes // files // L.PAGE_BYTES) * L.PAGE_BYTES
-    file_bytes = [share] * files
-    identity = uuid.uuid4()
-    header = L.regions(slots + 1 + files)
-    header[L.H_UUID] = identity.int & L.MASK64
-    header[L.H_UUID + 1] = identity.int >> 64
-    options: dict[str, Any] = {
-        "penstock": L.FORMAT,
-        "uuid": str(identity),
-        "secret": secrets.token_hex(8),
-        "slots": slots,
-        "data_bytes": share * files,
-        "spill_bytes": spill_bytes,
-        "lease_s": lease,
-        "durability": durability,
-        "kernel_bytes": header[L.H_KERNEL_BYTES],
-        "kernel_dir": os.fspath(kernel_dir) if kernel_dir is not None else None,
-    }
-
-    def fill(mapping: Any) -> None:
-        words = Words(mapping, str(where))
-        initialise(words, header, [size // L.UNIT_BYTES for size in file_bytes])
-        words.close()
-
-    create_directory(
-        where, options, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
-    )
-    return TimeQueue(where, busy_s=busy_s, clock=clock)
-
-
-def open_queue(path: str | os.PathLike[str], *, busy_s: float = BUSY_S, clock: Clock | None = None) -> TimeQueue:
-    """Open a queue that exists. ``busy_s`` is how long a call may wait for the queue's lock before ``QueueBusy``."""
-    return TimeQueue(path, busy_s=busy_s, clock=clock)
 
 
 # ---------------------------------------------------------------- fork: the child has no part in its parent's clients
@@ -565,6 +374,4 @@ def _after_fork_in_child() -> None:
         queue._client = None
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

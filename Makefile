@@ -1,0 +1,63 @@
+# Needs Linux, make and Python 3.11+ with venv (or uv); `make help` lists the targets.
+
+VENV    ?= .venv
+MINUTES ?= 10
+export VENV
+
+# What `make test` runs: everything on the compiled core, the core's own tests interpreted as well.
+TESTS      ?= tests
+TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/crash)
+PYTEST     ?= -q -n logical
+
+PY     := $(VENV)/bin/python
+SETUP  := @tools/setup.sh
+# The compiled core's directory, or src where it cannot be compiled.
+CORE   := core=$$($(PY) tools/build.py)
+SRC    := $(CURDIR)/src
+
+.PHONY: help run test lint format bench soak test-deps build clean
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+run:  ## set up what is needed and run the example
+	$(SETUP) run build
+	@$(CORE) && PYTHONPATH=$$core $(PY) examples/wakeup.py
+
+test:  ## run the tests, on the compiled core and on the interpreted one
+	$(SETUP) run build test
+	@$(CORE) && if [ "$$core" != "$(SRC)" ]; then \
+	  echo "penstock: tests, compiled core" && PYTHONPATH=$$core $(PY) -m pytest $(PYTEST) $(TESTS); \
+	fi
+	@echo "penstock: tests, interpreted core"
+	@PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
+
+lint:  ## check style, types and the layers of the package
+	$(SETUP) run build lint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	PYTHONPATH=$(SRC) $(VENV)/bin/lint-imports
+
+format:  ## let ruff fix and format the sources
+	$(SETUP) run build lint
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench:  ## run the benchmarks
+	$(SETUP) run build bench
+	@$(CORE) && PYTHONPATH=$$core $(PY) -m bench $(ARGS)
+
+soak:  ## run the soak test for MINUTES=10
+	$(SETUP) run build test
+	@$(CORE) && PYTHONPATH=$$core $(PY) tests/soak.py --minutes $(MINUTES)
+
+test-deps:  ## install what the tests need from the system
+	@echo "penstock: the tests need nothing from the system's package manager"
+
+build:  ## compile the core (PENSTOCK_PURE=0 shows why it fails)
+	$(SETUP) run build
+	@$(CORE) && echo "penstock: the core is in $${core#$(CURDIR)/}"
+
+clean:  ## remove everything that was made
+	rm -rf build dist .venv* .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache src/*.egg-info
+	find . -name .git -prune -o \( -name __pycache__ -o -path './src/*.so' \) -exec rm -rf {} +

@@ -1,0 +1,457 @@
+"""Owns the answer to "is this queue whole?" and the way back when it is not (S6): check, and rebuild from the slots.
+
+``check`` looks at a private copy of the kernel, taken under the lock, so that a live queue is not held up. ``repair``
+believes of the kernel only the slots' identity words, and of those only what a valid record confirms; all lists,
+chains, gaps and counts are made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Corrupt, Misuse
+from penstock.store import layout as L
+from penstock.store import record
+from penstock.store.files import LocalFiles, body_name, read_options
+from penstock.store.kernel import Kernel, initialise
+from penstock.store.words import Words
+
+DAMAGED = "damaged"
+FINDINGS_MAX = 1000  # a kernel full of noise need not be described word by word
+
+LIVE = (L.STATE_FILLING, L.STATE_WAITING, L.STATE_PENDING)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is not as it must be, and where."""
+
+    path: str
+    offset: int
+    what: str
+
+
+class Image:
+    """A private copy of a kernel with the questions that checking asks."""
+
+    def __init__(self, data: bytearray, path: str) -> None:
+        self.path = path
+        self.words = Words(data, path)
+        self.view = self.words.view
+        self.kernel = Kernel(self.words)
+        self.slots_at = self.view[L.H_SLOTS_AT]
+        self.slots = self.view[L.H_SLOTS]
+        self.files = self.view[L.H_FILES]
+        self.findings: list[Finding] = []
+
+    def slot(self, slot: int, field: int) -> int:
+        return self.view[self.slots_at + slot * L.SLOT_WORDS + field]
+
+    def number(self, slot: int) -> int:
+        return self.slot(slot, L.S_WORD) >> L.NUMBER_SHIFT
+
+    def state(self, slot: int) -> int:
+        return (self.slot(slot, L.S_WORD) >> L.STATE_SHIFT) & 0xF
+
+    def place(self, slot: int) -> tuple[int, int]:
+        place = self.slot(slot, L.S_PLACE)
+        return place >> L.PLACE_SHIFT, place & L.PLACE_MASK
+
+    def say(self, word: int, what: str) -> None:
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(self.path, word * L.WORD_BYTES, what))
+
+    def say_slot(self, slot: int, field: int, what: str) -> None:
+        self.say(self.slots_at + slot * L.SLOT_WORDS + field, f"slot {slot}: {what}")
+
+    def expect(self, word: int, what: str, expected: int) -> None:
+        if self.view[word] != expected:
+            self.say(word, f"{what} is {self.view[word]}, expected {expected}")
+
+    def walk(self, first: int, field: int, what: str) -> Iterator[int]:
+        """Follow the next half of a pair of links, until 0, a loop or an impossible slot."""
+        seen = set()
+        slot = first
+        while slot:
+            if slot >= self.slots or slot in seen:
+                self.say_slot(
+                    min(slot, self.slots - 1), field, f"{what} leads to slot {slot} again or out of the table"
+                )
+                return
+            seen.add(slot)
+            yield slot
+            slot = self.slot(slot, field) & L.MASK32
+
+
+def check_image(image: Image) -> None:
+    """All that must hold between the words of a kernel at rest; see docs/format.md for the numbered invariants."""
+    fresh = image.view[L.H_FRESH]
+    if not image.files < fresh <= image.slots:
+        image.say(L.H_FRESH, f"first unused slot is {fresh}, with {image.slots} slots and {image.files} data files")
+        return
+    by_state: dict[int, set[int]] = {state: set() for state in range(16)}
+    for slot in range(image.files + 1, fresh):
+        word = image.slot(slot, L.S_WORD)
+        number, state = image.number(slot), image.state(slot)
+        if word != image.kernel.word_of(slot, number, state) or state not in (L.STATE_VACANT, *LIVE):
+            image.say_slot(slot, L.S_WORD, f"the identity word {word:#018x} is damaged")
+        if number >= image.view[L.H_NUMBER_NEXT]:
+            image.say_slot(slot, L.S_WORD, f"number {number} was never given")
+        by_state[state].add(slot)
+    _check_order(image, by_state)
+    _check_vacant(image, by_state[L.STATE_VACANT])
+    _check_chains(image, by_state)
+    _check_ring(image, set().union(*(by_state[state] for state in LIVE)))
+    image.expect(L.H_WAITING, "the count of waiting messages", len(by_state[L.STATE_WAITING]))
+    image.expect(L.H_PENDING, "the count of pending messages", len(by_state[L.STATE_PENDING]))
+    image.expect(L.H_FILLING, "the count of messages being filled", len(by_state[L.STATE_FILLING]))
+
+
+def _check_order(image: Image, by_state: dict[int, set[int]]) -> None:
+    listed: set[int] = set()
+    for which in range(L.LIST_LEASES + 1):
+        state = L.STATE_PENDING if which == L.LIST_LEASES else L.STATE_WAITING
+        members = _check_list(image, which, state)
+        if listed & set(members):
+            image.say(image.view[L.H_LISTS_AT] + which * L.LIST_WORDS, f"list {which} shares slots with another")
+        listed |= set(members)
+        if which < L.LIST_LEASES and bool(members) != bool(image.view[L.H_PRESENT] >> which & 1):
+            image.say(L.H_PRESENT, f"the bit of list {which} is wrong")
+    for slot in sorted((by_state[L.STATE_WAITING] | by_state[L.STATE_PENDING]) - listed):
+        image.say_slot(slot, L.S_WORD, "is on no list")
+
+
+def _check_list(image: Image, which: int, state: int) -> list[int]:
+    list_at = image.view[L.H_LISTS_AT] + which * L.LIST_WORDS
+    members: list[int] = []
+    before = 0
+    last = (-1, -1)
+    for slot in image.walk(image.view[list_at] & L.MASK32, L.S_LINKS, f"list {which}"):
+        field = L.S_LEASE_US if which == L.LIST_LEASES else L.S_DELIVER_US
+        key = (0 if which < L.LIST_TIMED else image.slot(slot, field), image.number(slot))
+        if key <= last:
+            image.say_slot(slot, L.S_LINKS, f"out of order on list {which}")
+        if image.slot(slot, L.S_LINKS) >> 32 != before:
+            image.say_slot(slot, L.S_LINKS, f"wrong link back on list {which}")
+        if image.state(slot) != state or (which < L.LIST_LEASES and image.kernel.list_of(slot) != which):
+            image.say_slot(slot, L.S_WORD, f"does not belong on list {which}")
+        members.append(slot)
+        before, last = slot, key
+    image.expect(list_at + L.LIST_COUNT, f"the count of list {which}", len(members))
+    for lane in range(L.LANES + 1):
+        risen = [slot for slot in members if image.kernel.order.level(image.number(slot)) >= lane]
+        ends = (risen[0] | risen[-1] << 32) if risen else 0
+        image.expect(list_at + lane, f"head and tail of lane {lane} of list {which}", ends)
+        for slot, ahead in zip(risen, [*risen[1:], 0], strict=False):
+            if image.kernel.order.follower(which, lane, slot) != ahead:
+                image.say_slot(slot, L.S_LANES, f"lane {lane} of list {which} is broken")
+    return members
+
+
+def _check_vacant(image: Image, vacant: set[int]) -> None:
+    found = set()
+    slot = image.view[L.H_VACANT]
+    while slot and slot < image.slots and slot not in found:
+        found.add(slot)
+        slot = image.slot(slot, L.S_CHAIN)
+    if slot:
+        image.say(L.H_VACANT, f"the stack of vacant slots leads to slot {slot} again or out of the table")
+    for odd in sorted(found ^ vacant):
+        image.say_slot(odd, L.S_WORD, "vacant and not on the stack, or the other way round")
+
+
+def _check_chains(image: Image, by_state: dict[int, set[int]]) -> None:
+    owned: set[int] = set()
+    for client in range(image.view[L.H_CLIENTS]):
+        at = image.view[L.H_CLIENTS_AT] + client * L.CLIENT_WORDS
+        before = count = 0
+        for slot in image.walk(image.view[at + L.C_CHAIN], L.S_CHAIN, f"the chain of client {client}"):
+            if image.slot(slot, L.S_CHAIN) >> 32 != before:
+                image.say_slot(slot, L.S_CHAIN, f"wrong link back in the chain of client {client}")
+            owner = image.slot(slot, L.S_OWNER)
+            incarnation = image.view[at + L.C_INCARNATION] & L.MASK32
+            if owner != L.OWNER_CLIENT | client << L.CLIENT_SHIFT | incarnation:
+                image.say_slot(slot, L.S_OWNER, f"in the chain of client {client}, but it is not the owner")
+            owned.add(slot)
+            before = slot
+            count += 1
+        image.expect(at + L.C_COUNT, f"the count of client {client}", count)
+    for odd in sorted(owned ^ (by_state[L.STATE_PENDING] | by_state[L.STATE_FILLING])):
+        image.say_slot(odd, L.S_OWNER, "pending without an owner, or owned without being pending")
+
+
+def _check_ring(image: Image, live: set[int]) -> None:
+    members: list[int] = []
+    slot = 1
+    while slot not in members[:1] and len(members) <= image.slots:
+        members.append(slot)
+        ahead = image.slot(slot, L.S_RING) & L.MASK32
+        if ahead >= image.slots or image.slot(ahead, L.S_RING) >> 32 != slot:
+            image.say_slot(slot, L.S_RING, "the ring is broken here")
+            return
+        slot = ahead
+    sentinels = set(range(1, image.files + 1))
+    for odd in sorted(set(members) ^ (live | sentinels)):
+        image.say_slot(odd, L.S_RING, "in the ring and not in use, or the other way round")
+    used = 0
+    gaps = set()
+    total = image.view[L.H_DATA_UNITS]
+    for slot, ahead in zip(members, [*members[1:], 1], strict=True):
+        start, units = image.place(slot)
+        limit = total if ahead == 1 else image.place(ahead)[0]
+        if start + units > limit or (units == 0) != (slot in sentinels):
+            image.say_slot(slot, L.S_PLACE, f"its record at unit {start} of {units} units reaches into the next")
+        elif start + units < limit:
+            gaps.add(slot)
+        used += units
+    image.expect(L.H_USED_UNITS, "the count of used units", used)
+    cursor = image.view[L.H_CURSOR]
+    if cursor not in members:
+        image.say(L.H_CURSOR, f"the ring's cursor is slot {cursor}, which is not in the ring")
+    listed = set(image.walk(image.view[L.H_GAPS] & L.MASK32, L.S_GAP, "the list of gaps"))
+    for odd in sorted(listed ^ (gaps - {cursor})):
+        image.say_slot(odd, L.S_GAP, "has a gap and is not listed, or the other way round")
+
+
+def check_records(image: Image, files: LocalFiles, signature: int) -> None:
+    """Every live message's record is there and whole, and so is its body if that is a file."""
+    for slot in range(image.files + 1, image.view[L.H_FRESH]):
+        if image.state(slot) not in (L.STATE_WAITING, L.STATE_PENDING):
+            continue
+        fault = record_fault(image, files, signature, slot)
+        # The copy is older than the data: only a slot that has not moved on since can be said to be wrong.
+        live = int.from_bytes(files.kernel[_slot_byte(image, slot) : _slot_byte(image, slot) + 8], "little")
+        if fault and live >> L.NUMBER_SHIFT == image.number(slot) and (live >> L.STATE_SHIFT) & 0xF in LIVE:
+            path, offset = files.place_of(image.place(slot)[0])
+            if len(image.findings) < FINDINGS_MAX:
+                image.findings.append(Finding(path, offset, f"message {image.number(slot)}: {fault}"))
+
+
+def _slot_byte(image: Image, slot: int) -> int:
+    return (image.slots_at + slot * L.SLOT_WORDS) * L.WORD_BYTES
+
+
+def record_fault(image: Image, files: LocalFiles, signature: int, slot: int) -> str | None:
+    unit, units = image.place(slot)
+    try:
+        data = files.read(unit, units)
+    except Corrupt as error:
+        return str(error)
+    number = image.number(slot)
+    fault = record.fault(data, signature, number, slot, unit)
+    if fault is None and L.RECORD.unpack_from(data)[9] & L.FLAG_SPILLED:
+        name = body_name(number, slot)
+        length = L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0]
+        with contextlib.suppress(OSError):
+            if os.path.getsize(files.body_path(name)) == length:
+                return None
+        return f"its body, a file of {length} bytes, is not there: {files.body_path(name)}"
+    return fault
+
+
+# ---------------------------------------------------------------- on a queue directory
+
+
+def _copy(files: LocalFiles) -> Image:
+    """Under the lock: the kernel as it is, what a dead process left half-done put right in the copy."""
+    image = Image(bytearray(files.kernel), files.kernel_path)
+    image.kernel.recover()
+    return image
+
+
+def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: float = 10.0) -> list[Finding]:
+    """What is wrong with a queue; nothing if the list is empty. Only reads, and works while others use the queue.
+
+    ``deep`` checks every message's record too.
+    """
+    where = Path(os.path.abspath(path))
+    options = read_options(where)
+    try:
+        files = LocalFiles(where, options, busy_s=busy_s)
+    except Corrupt as error:
+        return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
+    try:
+        with _held(files):
+            findings = _header_findings(files)
+            if findings:
+                return findings
+            try:
+                image = _copy(files)
+            except Corrupt as error:
+                return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
+        check_image(image)
+        if deep and not image.findings:
+            check_records(image, files, int(options["secret"], 16))
+        return image.findings
+    finally:
+        files.close()
+
+
+def _header_findings(files: LocalFiles) -> list[Finding]:
+    view = memoryview(files.kernel).cast("Q")
+    try:
+        slots = min(view[L.H_SLOTS], len(view) // L.SLOT_WORDS)
+        expected = L.regions(slots)
+        expected[L.H_DATA_UNITS] = files.data_units
+        return [
+            Finding(
+                files.kernel_path, word * L.WORD_BYTES, f"header word {word} is {view[word]:#x}, expected {value:#x}"
+            )
+            for word, value in expected.items()
+            if view[word] != value
+        ]
+    finally:
+        view.release()
+
+
+@contextlib.contextmanager
+def _held(files: LocalFiles) -> Iterator[None]:
+    try:
+        files.lock.acquire()
+        yield
+    finally:
+        files.lock.release()
+
+
+def repair_queue(path: str | os.PathLike[str], *, dry_run: bool = False, busy_s: float = 10.0) -> list[Finding]:
+    """Bring a queue back from its slots and records; what was found wrong. Nobody else may have it open.
+
+    A record that cannot be read is set aside into ``damaged/``. With ``dry_run`` nothing is changed.
+    """
+    where = Path(os.path.abspath(path))
+    findings = check_queue(where, busy_s=busy_s)
+    if dry_run or not findings:
+        return findings
+    options = read_options(where)
+    files = LocalFiles(where, options, busy_s=busy_s)
+    try:
+        with _held(files):
+            alive = [client for client in range(L.CLIENTS) if files.clients.alive(client)]
+            if alive:
+                raise Misuse(f"{where}: {len(alive)} clients have the queue open; a repair needs it alone")
+            _rebuild(files, options)
+    finally:
+        files.close()
+    return findings
+
+
+def _rebuild(files: LocalFiles, options: dict[str, Any]) -> None:
+    signature = int(options["secret"], 16)
+    file_units = [size // L.UNIT_BYTES for _, size in options["data_files"]]
+    slots = int(options["slots"]) + 1 + len(file_units)
+    data = bytearray(files.kernel)
+    old = memoryview(data).cast("Q")
+    header = L.regions(slots)
+    for word, value in header.items():
+        old[word] = value
+    old[L.H_DATA_UNITS], old[L.H_FILES] = sum(file_units), len(file_units)
+    identity = [old[L.H_UUID], old[L.H_UUID + 1]]
+    old.release()
+    image = Image(data, files.kernel_path)
+    numbers, live, spilled_bytes = _survivors(image, files, signature)
+
+    header |= {L.H_UUID: identity[0], L.H_UUID + 1: identity[1]}
+    kept = {slot: [image.slot(slot, field) for field in range(L.SLOT_WORDS)] for slot in live}
+    view = image.view
+    for word in range(len(view)):
+        view[word] = 0
+    initialise(image.words, header, file_units)
+    fresh = max(numbers, default=len(file_units)) + 1
+    view[L.H_FRESH] = fresh
+    view[L.H_NUMBER_NEXT] = max(numbers.values(), default=0) + 1
+    view[L.H_NUMBER_LIMIT] = max(view[L.H_NUMBER_LIMIT], view[L.H_NUMBER_NEXT])
+    view[L.H_SPILLED_BYTES] = spilled_bytes
+    image = Image(data, files.kernel_path)
+    for slot, words in kept.items():
+        for field, word in enumerate(words):
+            view[image.slots_at + slot * L.SLOT_WORDS + field] = word
+    for slot in range(fresh - 1, len(file_units), -1):
+        if slot not in kept:
+            at = image.slots_at + slot * L.SLOT_WORDS
+            view[at + L.S_WORD] = image.kernel.word_of(slot, numbers.get(slot, 0), L.STATE_VACANT)
+            view[at + L.S_CHAIN] = view[L.H_VACANT]
+            view[L.H_VACANT] = slot
+    _relink_ring(image, live, len(file_units))
+    for slot in sorted(live, key=image.number):
+        image.kernel.adopt(slot)
+    _write_back(files, data)
+
+
+def _survivors(image: Image, files: LocalFiles, signature: int) -> tuple[dict[int, int], list[int], int]:
+    """Numbers by slot, the slots whose message lives, and the bytes of those whose body is a file."""
+    numbers: dict[int, int] = {}
+    live: list[int] = []
+    spilled_bytes = 0
+    for slot in range(image.files + 1, image.slots):
+        if image.slot(slot, L.S_WORD) == 0:
+            continue
+        number, state = image.number(slot), image.state(slot)
+        numbers[slot] = number
+        if image.slot(slot, L.S_WORD) != image.kernel.word_of(slot, number, state):
+            state = L.STATE_WAITING  # let its record decide
+        if state not in (L.STATE_WAITING, L.STATE_PENDING):
+            continue
+        if record_fault(image, files, signature, slot) is not None:
+            _set_aside(image, files, slot)
+            continue
+        live.append(slot)
+        unit, units = image.place(slot)
+        data = files.read(unit, units)
+        head = L.RECORD.unpack_from(data)
+        if head[9] & L.FLAG_SPILLED:
+            spilled_bytes += L.SPILL.unpack_from(data, L.RECORD_BYTES + head[8])[0]
+        at = image.slots_at + slot * L.SLOT_WORDS
+        attempts = image.slot(slot, L.S_INFO) >> L.ATTEMPTS_SHIFT
+        image.view[at + L.S_INFO] = (
+            attempts << L.ATTEMPTS_SHIFT | head[9] << L.FLAGS_SHIFT | head[10] >> 4 << L.CODEC_SHIFT | head[10] & 0xF
+        )
+        image.view[at + L.S_DELIVER_US] = head[3]
+    return numbers, live, spilled_bytes
+
+
+def _set_aside(image: Image, files: LocalFiles, slot: int) -> None:
+    unit, units = image.place(slot)
+    with contextlib.suppress(Corrupt):  # a place outside the data files: there are no bytes to keep
+        files.set_aside(DAMAGED, body_name(image.number(slot), slot), files.read(unit, units))
+
+
+def _relink_ring(image: Image, live: list[int], files: int) -> None:
+    members = sorted([*range(1, files + 1), *live], key=lambda slot: (image.place(slot)[0], slot > files))
+    view = image.view
+    total = view[L.H_DATA_UNITS]
+    gaps = []
+    for i, slot in enumerate(members):
+        ahead = members[(i + 1) % len(members)]
+        at = image.slots_at + slot * L.SLOT_WORDS
+        view[at + L.S_RING] = ahead | members[i - 1] << 32
+        start, units = image.place(slot)
+        if start + units < (total if ahead == members[0] else image.place(ahead)[0]):
+            gaps.append(slot)
+    view[L.H_USED_UNITS] = sum(image.place(slot)[1] for slot in live)
+    cursor = gaps.pop() if gaps else members[-1]
+    view[L.H_CURSOR] = cursor
+    for i, slot in enumerate(gaps):
+        view[image.slots_at + slot * L.SLOT_WORDS + L.S_GAP] = (gaps[i + 1] if i + 1 < len(gaps) else 0) | (
+            (gaps[i - 1] if i else 0) << 32
+        )
+    view[L.H_GAPS] = (gaps[0] | gaps[-1] << 32) if gaps else 0
+
+
+def _write_back(files: LocalFiles, data: bytearray) -> None:
+    """The mark comes first and goes last: a repair that is cut short is never mistaken for a kernel."""
+    words = Words(files.kernel, files.kernel_path)
+    source = memoryview(data).cast("Q")
+    words.raw(L.H_REPAIRING, 1)
+    for word in range(len(source)):
+        if word != L.H_REPAIRING and words.view[word] != source[word]:
+            words.raw(word, source[word])
+    files.kernel.flush()
+    words.raw(L.H_REPAIRING, 0)
+    files.kernel.flush()
+    words.close()
+    source.release()

@@ -1,0 +1,124 @@
+"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is one turn."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.store import layout as L
+from penstock.store.files import body_name
+from penstock.timequeue.clients import Client
+
+PURGED_A_TURN_MAX = 256
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What a queue holds and has done. Counts are exact at the moment they were taken."""
+
+    path: str
+    uuid: str
+    waiting: int
+    ready: int
+    timed: int
+    pending: int
+    filling: int
+    vacant: int
+    slots: int
+    data_bytes: int
+    used_bytes: int
+    spilled_bytes: int
+    depth_max: int
+    puts: int
+    gets: int
+    acks: int
+    releases: int
+    expired: int
+    returned: int
+    cancels: int
+    abandoned: int
+    spills: int
+    repairs: int
+    next_due_at: float | None
+    clients: list[dict[str, int]]
+
+
+def cancel(client: Client, slot: int, number: int) -> bool:
+    kernel = client.kernel
+    if slot >= kernel.slots or kernel.number(slot) != number or kernel.state(slot) != L.STATE_WAITING:
+        return False
+    _remove(client, [slot])
+    return True
+
+
+def purge(client: Client, limit: int) -> tuple[int, bool]:
+    """One turn's worth of waiting messages below number ``limit``; how many, and whether that was all."""
+    order = client.kernel.order
+    found: list[int] = []
+    for which in range(L.LIST_LEASES):
+        slot = order.head(which)
+        while slot and len(found) < PURGED_A_TURN_MAX:
+            if client.kernel.number(slot) < limit:
+                found.append(slot)
+            slot = order.follower(which, 0, slot)
+    _remove(client, found)
+    return len(found), len(found) < PURGED_A_TURN_MAX
+
+
+def _remove(client: Client, slots: list[int]) -> None:
+    kernel = client.kernel
+    bodies = []
+    for slot in slots:
+        if kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
+            place = kernel.field(slot, L.S_PLACE)
+            data = client.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
+            kernel.spill(-L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
+            bodies.append(body_name(kernel.number(slot), slot))
+        kernel.cancel(slot)
+    kernel.commit()
+    for name in bodies:
+        client.files.remove_body(name)
+
+
+def sweep_bodies(client: Client) -> None:
+    """Bodies whose message is gone: whoever removed it died before the file was."""
+    for name in client.files.body_names():
+        number, _, slot = name.partition("-")
+        at = int(slot, 16)
+        kernel = client.kernel
+        if at >= kernel.slots or kernel.number(at) != int(number, 16) or kernel.state(at) <= L.STATE_VACANT:
+            client.files.remove_body(name)
+
+
+def stats(client: Client) -> Stats:
+    get = client.kernel.get
+    stats_at = get(L.H_STATS_AT)
+    order = client.kernel.order
+    waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
+    slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
+    due_us = client.kernel.next_due_us()
+    return Stats(
+        path=client.name,
+        uuid=client.options["uuid"],
+        waiting=waiting,
+        ready=sum(order.count(L.LIST_READY + p) for p in range(L.PRIORITIES)),
+        timed=sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES)),
+        pending=pending,
+        filling=filling,
+        vacant=slots - waiting - pending - filling,
+        slots=slots,
+        data_bytes=get(L.H_DATA_UNITS) * L.UNIT_BYTES,
+        used_bytes=get(L.H_USED_UNITS) * L.UNIT_BYTES,
+        spilled_bytes=get(L.H_SPILLED_BYTES),
+        depth_max=get(stats_at + L.T_DEPTH_MAX),
+        puts=get(stats_at + L.T_PUTS),
+        gets=get(stats_at + L.T_GETS),
+        acks=get(stats_at + L.T_ACKS),
+        releases=get(stats_at + L.T_RELEASES),
+        expired=get(stats_at + L.T_EXPIRED),
+        returned=get(stats_at + L.T_RETURNED),
+        cancels=get(stats_at + L.T_CANCELS),
+        abandoned=get(stats_at + L.T_ABANDONED),
+        spills=get(stats_at + L.T_SPILLS),
+        repairs=get(stats_at + L.T_REPAIRS),
+        next_due_at=due_us / 1e6 if due_us else None,
+        clients=client.living(),
+    )

@@ -1,0 +1,92 @@
+"""Owns making and opening queues, with their options."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import Misuse
+from penstock.store import layout as L
+from penstock.store.files import Clock, create_directory
+from penstock.store.kernel import initialise
+from penstock.store.words import Words
+from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_seconds
+
+SLOTS = 65_536
+DATA_BYTES = 64 << 20
+SPILL_BYTES = 256 << 10
+LEASE_S = 60.0
+
+
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Misuse(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    slots: int = SLOTS,
+    data_bytes: int = DATA_BYTES,
+    spill_bytes: int = SPILL_BYTES,
+    lease: float = LEASE_S,
+    durability: str = "commit",
+    data_dirs: Sequence[str | os.PathLike[str]] = (),
+    kernel_dir: str | os.PathLike[str] | None = None,
+    busy_s: float = BUSY_S,
+    clock: Clock | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> TimeQueue:
+    """Make a queue and open it. Its sizes are its bounds: a full queue rejects, it never grows.
+
+    ``slots`` is how many messages it holds at most, ``data_bytes`` how much room their records have together. With
+    ``data_dirs`` the data is spread over a file in each of these directories, as on disks of their own.
+    """
+    files = max(len(data_dirs), 1)
+    _whole("slots", slots, 1, L.SLOTS_MAX)
+    _whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
+    _whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
+    check_seconds("lease", lease, zero=False)
+    if durability not in DURABILITIES:
+        raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+    if files > L.FILES_MAX:
+        raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
+    where = Path(os.path.abspath(path))
+    share = -(-data_bytes // files // L.PAGE_BYTES) * L.PAGE_BYTES
+    file_bytes = [share] * files
+    identity = uuid.uuid4()
+    header = L.regions(slots + 1 + files)
+    header[L.H_UUID] = identity.int & L.MASK64
+    header[L.H_UUID + 1] = identity.int >> 64
+    options: dict[str, Any] = {
+        "penstock": L.FORMAT,
+        "uuid": str(identity),
+        "secret": secrets.token_hex(8),
+        "slots": slots,
+        "data_bytes": share * files,
+        "spill_bytes": spill_bytes,
+        "lease_s": lease,
+        "durability": durability,
+        "kernel_bytes": header[L.H_KERNEL_BYTES],
+        "kernel_dir": os.fspath(kernel_dir) if kernel_dir is not None else None,
+    }
+
+    def fill(mapping: Any) -> None:
+        words = Words(mapping, str(where))
+        initialise(words, header, [size // L.UNIT_BYTES for size in file_bytes])
+        words.close()
+
+    create_directory(
+        where, options, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
+    )
+    return TimeQueue(where, busy_s=busy_s, clock=clock)
+
+
+def open_queue(path: str | os.PathLike[str], *, busy_s: float = BUSY_S, clock: Clock | None = None) -> TimeQueue:
+    """Open a queue that exists. ``busy_s`` is how long a call may wait for the queue's lock before ``QueueBusy``."""
+    return TimeQueue(path, busy_s=busy_s, clock=clock)
