@@ -1,0 +1,212 @@
+"""Kill -9 at every store of every operation (issue of S6, T10): nothing confirmed is lost, nothing is invented, nobody
+is wedged, and order, lists and counts are right, whoever opens the queue next."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.store import layout as L
+from tests.crash.rig import contents, every_step, in_child, killed_at
+
+FAR = 4_000_000_000.0  # epoch seconds, long after any run
+
+
+def fill(path: Path) -> None:
+    """Ready messages of three priorities, some scheduled for much later, and gaps in the ring."""
+    with penstock.create(path, slots=60, data_bytes=64 << 10, spill_bytes=3000, durability="relaxed") as queue:
+        for i in range(24):
+            queue.put(b"ready %02d" % i, priority=i % 3)
+        for i in range(12):
+            queue.put(b"later %02d" % i, deliver_at=FAR + (i * 7) % 12)
+        with queue.get() as message:
+            assert message.data == b"ready 02"
+        gone = [message.id for message in queue.browse() if message.data in (b"ready 09", b"ready 16", b"later 05")]
+        for message_id in gone:
+            assert queue.cancel(message_id)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("crash") / "template"
+    fill(path)
+    return path
+
+
+def opened(path: Path) -> penstock.TimeQueue:
+    return penstock.open(path, busy_s=2)
+
+
+def taken(count: int) -> Callable[[Path], tuple[penstock.TimeQueue, list[penstock.Message]]]:
+    def prepare(path: Path) -> tuple[penstock.TimeQueue, list[penstock.Message]]:
+        queue = opened(path)
+        return queue, queue.get_many(count)
+
+    return prepare
+
+
+def holds_expired(path: Path) -> penstock.TimeQueue:
+    queue = opened(path)
+    queue.get_many(5, lease=0.000001)
+    return queue
+
+
+def after_a_death(path: Path) -> penstock.TimeQueue:
+    """A client died holding five messages, and another with a batch half put."""
+
+    def die() -> None:
+        other = opened(path)
+        other.get_many(5)
+        client = other._mine()
+        from penstock.timequeue.puts import entry
+
+        items = [
+            entry(b"half", 1, None, None, 0, None, None, None),
+            entry(b"x" * 4000, 1, None, None, 0, None, None, None),
+        ]
+        client.turn(other._producer._reserve, items)
+        other._producer._copy(items, 1, sync=False)
+
+    in_child(die)
+    return opened(path)
+
+
+def ids_of(queue: penstock.TimeQueue, *bodies: bytes) -> list[str]:
+    return [message.id for message in queue.browse() if message.data in bodies]
+
+
+BATCH = [
+    penstock.Draft(body=b"batch a"),
+    penstock.Draft(body=b"batch b", priority=2),
+    penstock.Draft(body=b"batch c", deliver_at=FAR + 5),
+    penstock.Draft(body=b"batch d" * 600),
+    penstock.Draft(body=b"batch e", priority=15),
+]
+
+# name, prepare, operation; what may differ from the state before is worked out from a run that is not killed
+ATOMIC = {
+    "put": (opened, lambda q: q.put(b"new")),
+    "put with the highest priority": (opened, lambda q: q.put(b"new", priority=15)),
+    "put between scheduled ones": (opened, lambda q: q.put(b"new", deliver_at=FAR + 6)),
+    "put before all scheduled ones": (opened, lambda q: q.put(b"new", deliver_at=FAR - 1)),
+    "put with commit": (opened, lambda q: q.put(b"new", durability="commit")),
+    "put of a body of its own": (opened, lambda q: q.put(b"n" * 5000)),
+    "put_many": (opened, lambda q: q.put_many(BATCH)),
+    "get": (opened, lambda q: q.get()),
+    "get_many": (opened, lambda q: q.get_many(7)),
+    "ack": (taken(1), lambda p: p[1][0].ack()),
+    "ack of one among many": (taken(9), lambda p: p[1][4].ack()),
+    "release": (taken(3), lambda p: p[1][1].release()),
+    "release for later": (taken(3), lambda p: p[1][1].release(delay=1e9)),
+    "extend": (taken(4), lambda p: p[1][0].extend(1000)),
+    "cancel of a ready one": (opened, lambda q: q.cancel(ids_of(q, b"ready 10")[0])),
+    "cancel of a scheduled one": (opened, lambda q: q.cancel(ids_of(q, b"later 07")[0])),
+    "return of expired leases": (holds_expired, lambda q: q.get_many(1)),
+    "reap of a dead client": (after_a_death, lambda q: q.get_many(1)),
+    "open": (lambda path: path, lambda path: penstock.open(path, busy_s=2)),
+    "close with messages": (taken(6), lambda p: p[0].close()),
+}
+
+
+def few(path: Path) -> penstock.TimeQueue:
+    """Ten messages only, one of them with a body of its own, so that every store can be tried."""
+    queue = opened(path)
+    queue.put(b"n" * 5000)
+    queue.ack_many(queue.get_many(12))
+    for message in list(queue.browse())[9:]:
+        queue.cancel(message.id)
+    return queue
+
+
+# Work on many messages may stop after some of them; each is still either done or not done.
+PARTIAL = {
+    "ack_many": (taken(6), lambda p: p[0].ack_many(p[1])),
+    "purge": (few, lambda q: q.purge()),
+}
+
+# Killing the repairer too squares the number of runs: every so-many-th store of the operation, all of the repair.
+REPAIRED = {"put": 17, "put_many": 149, "ack of one among many": 61, "reap of a dead client": 61}
+
+
+def outcome(template: Path, work: Path, prepare: Callable, operate: Callable) -> tuple[list[bytes], list[bytes]]:
+    """The contents before (the preparing process is gone) and after an undisturbed operation."""
+    results = []
+    for disturb in (False, True):
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(template, work)
+        in_child(lambda: operate(prepare(work)) if disturb else prepare(work))  # noqa: B023
+        results.append(contents(work))
+    return results[0], results[1]
+
+
+@pytest.mark.parametrize("name", ATOMIC)
+def test_killed_at_every_store_an_operation_is_done_or_not_done(name: str, template: Path, tmp_path: Path) -> None:
+    prepare, operate = ATOMIC[name]
+    work = tmp_path / "queue"
+    before, after = outcome(template, work, prepare, operate)
+
+    def judge(bodies: list[bytes], finished: bool) -> None:
+        assert bodies == after or (bodies == before and not finished)
+
+    steps = every_step(template, work, prepare, operate, judge)
+    assert steps > 5
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_killed_at_every_store_work_on_many_is_done_for_some_of_them(name: str, template: Path, tmp_path: Path) -> None:
+    prepare, operate = PARTIAL[name]
+    work = tmp_path / "queue"
+    before, after = outcome(template, work, prepare, operate)
+
+    def judge(bodies: list[bytes], finished: bool) -> None:
+        assert set(after) <= set(bodies) <= set(before)
+        assert len(set(bodies)) == len(bodies)
+        assert bodies == [body for body in before if body in set(bodies)]
+        assert bodies == after or not finished
+
+    assert every_step(template, work, prepare, operate, judge) > 20
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, template: Path, tmp_path: Path) -> None:
+    prepare, operate = ATOMIC[name]
+    work, again = tmp_path / "queue", tmp_path / "again"
+    before, after = outcome(template, work, prepare, operate)
+    for step in range(3, 2000, REPAIRED[name]):
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(template, work)
+        if not killed_at(step, operate, lambda: prepare(work)):
+            return
+        for repair_step in range(1, 2000):
+            shutil.rmtree(again, ignore_errors=True)
+            shutil.copytree(work, again)
+            died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: again)
+            assert contents(again) in (before, after)
+            if not died:
+                break
+    raise AssertionError("the operation has no end")
+
+
+def test_a_batch_larger_than_the_journal_is_all_or_nothing(tmp_path: Path) -> None:
+    """Its merge takes several transactions; killed between and inside them, the next client finishes it."""
+    template, work = tmp_path / "template", tmp_path / "queue"
+    count = L.JOURNAL_ENTRIES // 3
+    penstock.create(template, slots=2 * count, data_bytes=4 << 20, durability="relaxed").close()
+    bodies = [b"%d" % i for i in range(count)]
+
+    def put(path: Path) -> None:
+        penstock.open(path, busy_s=5).put_many(bodies)
+
+    steps = 0
+    for step in (*range(1, 400, 97), *range(20_000, 400_000, 7919)):
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(template, work)
+        died = killed_at(step, put, lambda: work)
+        assert contents(work) in ([], bodies)
+        steps += 1
+        if not died:
+            break
+    assert contents(work) == bodies
+    assert steps > 8
