@@ -1,0 +1,88 @@
+"""``penstock ls``: the queues below a folder."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import penstock
+from penstock.cli.exits import NO_QUEUE, Failure, line_of
+from penstock.cli.options import Json, examples
+from penstock.cli.output import console, say_json, table
+from penstock.cli.values import readable_bytes
+
+BUSY_S = 1.0  # one queue that is stuck shall not hold up the list of the others
+
+EXAMPLES = examples("penstock ls", "penstock ls /var/lib/queues --json")
+
+
+def ls(
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder to look in.", show_default="here")] = Path(),
+    json: Json = False,
+) -> int:
+    """List the queues in a folder and below, with what they hold. Hidden folders are left out."""
+    if not root.is_dir():
+        raise Failure(f"{root}: {'not a folder' if root.exists() else 'there is no such folder'}", NO_QUEUE)
+    rows = table(
+        "queue", "waiting", "pending", "slots", "used", "of", "",
+        numbers=("waiting", "pending", "slots", "used", "of"), whole=("queue",),
+    )  # fmt: skip
+    for path in queues(root):
+        found = _look(path)
+        if json:
+            say_json(found)
+        elif "error" in found:
+            rows.add_row(str(path), "", "", "", "", "", found["error"])
+        else:
+            rows.add_row(
+                str(path),
+                str(found["waiting"]),
+                str(found["pending"]),
+                str(found["slots"]),
+                readable_bytes(found["used_bytes"] + found["spilled_bytes"]),
+                readable_bytes(found["data_bytes"]),
+                "",
+            )
+    if rows.row_count:
+        console().print(rows)
+    return 0
+
+
+def queues(root: Path) -> Iterator[Path]:
+    """Directories of queues, sorted. What is inside one is its own business."""
+    for folder, names, files in os.walk(root):
+        if "queue.json" in files and _is_queue(Path(folder)):
+            names.clear()
+            yield Path(folder)
+        else:
+            names[:] = sorted(name for name in names if not name.startswith("."))
+
+
+def _is_queue(path: Path) -> bool:
+    try:
+        options = jsonlib.loads((path / "queue.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(options, dict) and "penstock" in options
+
+
+def _look(path: Path) -> dict[str, Any]:
+    try:
+        with penstock.open(path, busy_s=BUSY_S) as q:
+            stats = q.stats()
+    except (penstock.PenstockError, OSError) as error:
+        return {"path": os.path.abspath(path), "error": line_of(error)}
+    return {
+        "path": stats.path,
+        "waiting": stats.waiting,
+        "pending": stats.pending,
+        "slots": stats.slots,
+        "used_bytes": stats.used_bytes,
+        "spilled_bytes": stats.spilled_bytes,
+        "data_bytes": stats.data_bytes,
+    }

@@ -1,0 +1,22 @@
+"""Owns the arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+QueuePath = Annotated[Path, typer.Argument(metavar="QUEUE", help="The queue's directory.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Busy = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", help="How long to wait for the queue's lock.", min=0.0),
+]
+
+BUSY_S = 10.0
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help."""
+    return "\n".join(["Examples:", *(f"$ {line}" for line in lines)])

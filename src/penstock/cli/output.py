@@ -1,0 +1,161 @@
+"""Owns what is printed: JSON for programs, tables for people, errors in one line. Decides nothing.
+
+Results go to standard output, everything else to standard error, progress only where somebody can see it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import io
+import json
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from penstock import Message
+from penstock.cli.signals import Held
+
+PIPE_COLUMNS = 200  # without a terminal nobody wraps lines: wide enough for a whole row
+PREVIEW_CHARS = 60
+FILE_PORTION_BYTES = 1 << 20  # one write to a file, so that Ctrl-C does not wait for a gigabyte
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, "whoever read the output went away")
+
+
+def console() -> Console:
+    """For tables. Text is text: no markup, since names and bodies come from anywhere."""
+    out = sys.stdout
+    width = None if out is not None and out.isatty() else PIPE_COLUMNS
+    return _Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
+
+
+class Outlet:
+    """Standard output for bytes. Made before anything is taken out of a queue for it: an error if there is none.
+
+    A write is over when the system has all of it. It can be interrupted while it waits for a slow reader, and not once
+    the last byte is out.
+    """
+
+    def __init__(self, held: Held) -> None:
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "standard output is closed")
+        sys.stdout.flush()
+        self._held = held
+        self._buffer = sys.stdout.buffer
+        try:
+            self._fd = sys.stdout.fileno()
+        except OSError:  # not a file: a test's
+            self._fd = -1
+            return
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLOUT)
+        # A pipe that can be written to takes this much without waiting, and a file always can.
+        regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._portion_bytes = FILE_PORTION_BYTES if regular else select.PIPE_BUF
+
+    def write(self, data: bytes) -> None:
+        if self._fd < 0:
+            self._buffer.write(data)
+            return
+        left = memoryview(data)
+        while left:
+            self._held.interruptible(self._poll.poll)
+            try:
+                left = left[os.write(self._fd, left[: self._portion_bytes]) :]
+            except BlockingIOError:  # somebody else writes to it too, and has made it non-blocking
+                continue
+
+
+def say(text: str) -> None:
+    """A result for people."""
+    if sys.stdout is not None:
+        sys.stdout.write(text + "\n")
+
+
+def say_json(value: Any) -> None:
+    """One JSON object in one line."""
+    say(json.dumps(value))
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"penstock: {text}\n")
+            sys.stderr.flush()
+
+
+def describe(message: Message, *, body: bool = True) -> dict[str, Any]:
+    """A message as JSON. Bytes are text where they are UTF-8 (``body``), else base64 (``body_base64``)."""
+    found: dict[str, Any] = {
+        "id": message.id,
+        "number": message.number,
+        "state": message.state,
+        "priority": message.priority,
+        "type": message.type,
+        "key": message.key,
+        "headers": message.headers,
+        "enqueued_at": message.enqueued_at.isoformat(),
+        "deliver_at": message.deliver_at.isoformat(),
+        "attempts": message.attempts,
+        "last_attempt_at": message.last_attempt_at.isoformat() if message.last_attempt_at else None,
+        "lease_ends_at": message.lease_ends_at.isoformat() if message.lease_ends_at else None,
+        "owner": message.owner or None,
+    }
+    if body:
+        value = message.body
+        if isinstance(value, bytes):
+            found["kind"] = "bytes"
+            try:
+                found["body"] = value.decode()
+            except UnicodeDecodeError:
+                found["body_base64"] = base64.b64encode(value).decode()
+        else:
+            found["kind"] = "text" if isinstance(value, str) else "json"
+            found["body"] = value
+    return found
+
+
+def preview(data: bytes) -> str:
+    """The start of a body in one harmless line.
+
+    >>> preview(b"a\\nb\\x1b[31m"), preview(bytes(100))[-3:]
+    ('a\\\\nb\\\\x1b[31m', '...')
+    """
+    text = data[: 4 * PREVIEW_CHARS].decode(errors="backslashreplace")
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    whole = len(text) <= PREVIEW_CHARS and len(data) <= 4 * PREVIEW_CHARS
+    return text if whole else text[: PREVIEW_CHARS - 3] + "..."
+
+
+def table(*columns: str, numbers: tuple[str, ...] = (), whole: tuple[str, ...] = (), title: str | None = None) -> Table:
+    """An empty table; ``numbers`` are set to the right, ``whole`` columns are never cut."""
+    made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers or name in whole)
+    return made
+
+
+@contextlib.contextmanager
+def progress(*columns: ProgressColumn, show: bool = True) -> Iterator[Progress]:
+    """A progress bar on standard error, if that is a terminal."""
+    error = sys.stderr
+    seen = show and error is not None and error.isatty()
+    screen = Console(stderr=True) if seen else Console(file=io.StringIO())
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn(),
+        console=screen, disable=not seen, transient=True,
+    ) as bar:  # fmt: skip
+        yield bar
