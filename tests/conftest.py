@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,14 @@ class Queues:
         options.setdefault("clock", self._clock)
         return self._keep(penstock.open(path, **options))
 
+    def die(self, queue: penstock.TimeQueue) -> None:
+        """As when the process of this client is killed: its descriptors are closed, and that is all."""
+        client = queue._client
+        assert client is not None
+        client.forget()
+        queue._client = None
+        queue._closed = True
+
     def _keep(self, queue: penstock.TimeQueue) -> penstock.TimeQueue:
         self._opened.append(queue)
         return queue
@@ -113,6 +122,8 @@ def queue(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Queues]:
     queues = Queues(tmp_path, clock)
     yield queues
     if _damaged(request):
+        with contextlib.suppress(penstock.PenstockError):
+            queues.close()
         return
     try:
         queues.check()  # with its clients at work, as `penstock check` finds it
