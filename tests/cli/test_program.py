@@ -1,0 +1,198 @@
+"""The program as a whole: help, exit codes, errors in one line, how it ends without its libraries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.cli import exits
+from penstock.cli.app import COMMANDS, app
+
+from .conftest import END_S, Run, Start, one_error, rows
+
+NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+
+
+def test_the_commands_are_those_that_were_promised() -> None:
+    assert " ".join(NAMES) == "create put get peek ls stat cancel purge check repair doctor bench"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_examples_and_json(run: Run, name: str) -> None:
+    text = run(name, "--help").stdout
+    assert f"Usage: penstock {name}" in text
+    assert "Examples:" in text
+    assert f"$ penstock {name}" in text or f"| penstock {name}" in text
+    assert "--json" in text
+
+
+def test_help_lists_every_command_and_every_exit_code(run: Run) -> None:
+    text = run("--help").stdout
+    for name in NAMES:
+        assert f" {name} " in text
+    for code in exits.MEANING:
+        assert f" {code} " in text
+
+
+def test_no_command_shows_help_and_is_a_usage_error(run: Run) -> None:
+    assert "Commands" in run(code=exits.USAGE).stdout
+
+
+def test_version_tells_whether_the_core_is_compiled(run: Run) -> None:
+    text = run("--version").stdout
+    assert penstock.__version__ in text
+    assert ("compiled" if penstock.compiled else "interpreted") in text
+
+
+def test_an_unknown_command_and_an_unknown_option_are_usage_errors(run: Run) -> None:
+    assert "'pu'" in one_error(run("pu", code=exits.USAGE))
+    assert "--nonsense" in one_error(run("--nonsense", code=exits.USAGE))
+    assert "--nonsense" in one_error(run("ls", "--nonsense", code=exits.USAGE))
+
+
+ON_A_QUEUE = {
+    "put": ["hello"],
+    "get": [],
+    "peek": [],
+    "stat": [],
+    "cancel": ["0123456789abcdef-1-1"],
+    "purge": ["--yes"],
+    "check": [],
+    "repair": [],
+}
+
+
+@pytest.mark.parametrize("name", ON_A_QUEUE)
+def test_a_missing_queue_is_one_line_that_names_it(run: Run, tmp_path: Path, name: str) -> None:
+    line = one_error(run(name, tmp_path / "missing", *ON_A_QUEUE[name], code=exits.NO_QUEUE))
+    assert str(tmp_path / "missing") in line
+
+
+@pytest.mark.parametrize("name", ON_A_QUEUE)
+def test_a_folder_that_is_not_a_queue_is_one_line_that_says_so(run: Run, tmp_path: Path, name: str) -> None:
+    assert "not a queue" in one_error(run(name, tmp_path, *ON_A_QUEUE[name], code=exits.NO_QUEUE))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["create", "q", "--slots", "many"],
+        ["create", "q", "--slots", "0"],
+        ["create", "q", "--slots", "-5"],
+        ["create", "q", "--data-bytes", "64X"],
+        ["create", "q", "--data-bytes", "1"],
+        ["create", "q", "--data-bytes", "999999999T"],
+        ["create", "q", "--lease", "soon"],
+        ["create", "q", "--lease", "0"],
+        ["create", "q", "--durability", "eventual"],
+        ["put", "q", "a", "--priority", "16"],
+        ["put", "q", "a", "--deliver-at", "tomorrow"],
+        ["put", "q", "a", "--deliver-at", "2030-01-02T09:00:00"],
+        ["put", "q", "a", "--deliver-at", "1e300"],
+        ["put", "q", "a", "--deliver-at", "nan"],
+        ["put", "q", "a", "--deliver-at", "0", "--delay", "1"],
+        ["put", "q", "a", "--delay", "-1"],
+        ["put", "q", "a", "--delay", "1y"],
+        ["put", "q", "a", "--header", "novalue"],
+        ["put", "q", "a", "--timeout", "soon"],
+        ["put", "q", "a", "--durability", "eventual"],
+        ["put", "q", "a", "--as", "xml"],
+        ["put", "q", "{", "--as", "json"],
+        ["put", "q", "a", "--file", "b"],
+        ["put", "q", "a", "--lines"],
+        ["put", "q", "a", "--ids"],
+        ["put", "q"],
+        ["put"],
+        ["get", "q", "--count", "0"],
+        ["get", "q", "--count", "x"],
+        ["get", "q", "--batch", "0"],
+        ["get", "q", "--timeout", "x"],
+        ["get", "q", "--lease", "0"],
+        ["get", "q", "--keep", "--follow"],
+        ["get", "q", "--raw", "--json"],
+        ["peek", "q", "--limit", "-1"],
+        ["peek", "q", "--state", "gone"],
+        ["cancel", "q"],
+        ["cancel", "q", "nonsense"],
+        ["cancel", "q", "0123456789abcdef-1-1"],
+        ["purge", "q"],
+        ["bench", "--seconds", "0"],
+    ],
+    ids=" ".join,
+)
+def test_a_bad_value_is_a_usage_error_in_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if words[0] != "create":
+        penstock.create("q", slots=10, data_bytes=1 << 16).close()
+    one_error(run(*words, code=exits.USAGE))
+
+
+def test_a_damaged_index_is_one_line_with_file_and_offset(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    penstock.create(path, slots=10, data_bytes=1 << 16).close()
+    with open(path / "kernel", "r+b") as file:
+        file.write(b"XXXXXXXX")
+    line = one_error(run("stat", path, code=exits.DAMAGED))
+    assert "kernel" in line
+    assert "byte 0" in line
+
+
+def test_a_queue_of_another_format_is_one_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    path.mkdir()
+    (path / "queue.json").write_text(json.dumps({"penstock": 999}))
+    assert "999" in one_error(run("stat", path, code=exits.NO_QUEUE))
+
+
+def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    assert rows(run("create", path, "--slots", "10", "--data-bytes", "64K", "--json"))[0]["slots"] == 10
+    (put,) = rows(run("put", path, "a", "--json"))
+    assert rows(run("put", path, "--lines", "--json", input="b\nc\n")) == [{"put": 2}]
+    assert [row["body"] for row in rows(run("peek", path, "--json"))] == ["a", "b", "c"]
+    assert rows(run("get", path, "--json"))[0]["id"] == put["id"]
+    assert rows(run("ls", tmp_path, "--json"))[0]["waiting"] == 2
+    assert rows(run("stat", path, "--json"))[0]["acks"] == 1
+    assert rows(run("cancel", path, put["id"], "--json", code=1)) == [{"id": put["id"], "cancelled": False}]
+    assert rows(run("check", path, "--json"))[0]["ok"] is True
+    assert rows(run("repair", path, "--json"))[0]["findings"] == []
+    assert rows(run("purge", path, "--yes", "--json")) == [{"removed": 2}]
+    assert rows(run("doctor", path, "--json"))[0]["checks"]
+    assert rows(run("bench", tmp_path, "--seconds", "0.1", "--json"))[0]["results"]
+
+
+def test_without_typer_or_rich_a_hint_is_printed() -> None:
+    code = (
+        "import sys; sys.modules['typer'] = None; from penstock.cli import main; "
+        "import penstock; raise SystemExit(main(['ls']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S)
+    assert done.returncode == exits.USAGE
+    assert done.stderr.count("\n") == 1
+    assert "penstock[cli]" in done.stderr
+
+
+def test_a_closed_standard_output_takes_nothing_out_of_the_queue(run: Run, start: Start, small: Path) -> None:
+    run("put", small, "precious")
+    shell = 'exec "$@" >&-'
+    source = str(Path(penstock.__file__).parents[1])
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", sys.executable, "-m", "penstock", "get", str(small)],
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": source},
+        timeout=END_S,
+    )
+    assert done.returncode == exits.SYSTEM
+    assert done.stderr == b"penstock: standard output is closed\n"
+    assert run("get", small).stdout == "precious\n"
+
+
+def test_the_program_is_a_typer_app_named_penstock() -> None:
+    assert app.info.name == "penstock"
