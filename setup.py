@@ -19,16 +19,15 @@ PURE = os.environ.get("PENSTOCK_PURE", "")
 
 FLAGS = ["-O2", "-fno-strict-aliasing"]
 if PURE == "0":
-    FLAGS += ["-Werror=shift-count-overflow"]  # a constant of C is an int, in Python it is not
+    # A constant of C is an int, in Python it is not; a method of a C class is not a plain function.
+    FLAGS += ["-Werror=shift-count-overflow", "-Werror=overflow", "-Werror=incompatible-pointer-types"]
 
-# Modules whose .pxd only repeats their numbers for C.
-NOT_COMPILED = {"penstock.store.layout"}
+# Modules whose .pxd has their numbers or functions again, for C.
+NOT_COMPILED = {"penstock.store.layout", "penstock.store.syscalls"}
 
 DIRECTIVES = {
     "language_level": "3",
     "annotation_typing": False,
-    "boundscheck": False,
-    "wraparound": False,
     "cdivision": True,
     "initializedcheck": False,
     "infer_types": True,

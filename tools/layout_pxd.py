@@ -12,10 +12,16 @@ TARGET = ROOT / "src/penstock/store/layout.pxd"
 
 
 def text() -> str:
+    """Numbers that fit an int are C enumerators; larger ones are macros, since an enumerator turns into a Python int as
+    an int."""
+    numbers = {name: value for name, value in vars(layout).items() if name.isupper() and isinstance(value, int)}
+    large = {name: value for name, value in numbers.items() if value > 0x7FFFFFFF}
     lines = ["# Written by tools/layout_pxd.py from layout.py: change that, then run this again.", "cdef enum:"]
-    for name, value in vars(layout).items():
-        if name.isupper() and isinstance(value, int):
-            lines.append(f"    {name} = {value:#x}")
+    lines += [f"    {name} = {value:#x}" for name, value in numbers.items() if name not in large]
+    lines += ["", "cdef extern from *:", '    """']
+    lines += [f"    #define PENSTOCK_{name} {value:#x}ULL" for name, value in large.items()]
+    lines += ['    """']
+    lines += [f'    const unsigned long long {name} "PENSTOCK_{name}"' for name in large]
     return "\n".join(lines) + "\n"
 
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import json
 import mmap
 import os
 import platform
 import secrets
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
 from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound, WrongFormat
 from penstock.store import layout as L
+from penstock.store import syscalls
 from penstock.store.words import step
 
 QUEUE_JSON = "queue.json"
@@ -32,30 +36,18 @@ BODIES = "bodies"
 NOTIFY = "notify"
 WAKEUP = "wakeup"
 
-ZERO_CHUNK_BYTES = 1 << 20
+ZERO_CHUNK_BYTES = 1 << 16  # larger ones make large folios in the page cache: a small write then costs 2 µs, not 0.8
 SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
 PAUSE_S = 0.00005
 PAUSE_MAX_S = 0.001
 
-_FLOCK = struct.Struct("hhqqi")
-
-
-def _flock(kind: int, start: int) -> bytes:
-    return _FLOCK.pack(kind, os.SEEK_SET, start, 1, 0)
-
-
-_LOCK = _flock(fcntl.F_WRLCK, 0)
-_UNLOCK = _flock(fcntl.F_UNLCK, 0)
-_SETLK = fcntl.F_OFD_SETLK
-_GETLK = fcntl.F_OFD_GETLK
-
 
 class Lock:
-    """The queue's lock: one byte of a file that is never mapped, through a file description of our own.
+    """The queue's lock: a file that is never mapped, locked through a file description of our own.
 
-    Open-file-description locks: POSIX ones would be dropped when any descriptor of the file closes. Tried and retried
-    rather than waited for, so that a deadline holds even when the holder is stopped. The caller holds the process's
-    mutex as well, since threads share the description.
+    It belongs to the description, like those of ``ClientBytes``: a POSIX lock would be dropped when any descriptor of
+    the file closes. Tried and retried rather than waited for, so that a deadline holds even when the holder is stopped.
+    The caller holds the process's mutex as well, since threads share the description.
     """
 
     def __init__(self, path: Path, queue: str, busy_s: float) -> None:
@@ -64,24 +56,17 @@ class Lock:
         self._busy_s = busy_s
 
     def acquire(self) -> None:
-        try:
-            fcntl.fcntl(self._fd, _SETLK, _LOCK)
-        except (BlockingIOError, PermissionError):
+        if not syscalls.try_lock_file(self._fd):
             self._wait()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self._busy_s
         tries = 0
         pause_s = PAUSE_S
-        while True:
-            try:
-                fcntl.fcntl(self._fd, _SETLK, _LOCK)
-                return
-            except (BlockingIOError, PermissionError):
-                pass
+        while not syscalls.try_lock_file(self._fd):
             tries += 1
             if tries < SPINS_MAX:
-                os.sched_yield()
+                os.sched_yield()  # lets other threads of ours run as well, as the sleep below does
                 continue
             if time.monotonic() >= deadline:
                 raise QueueBusy(self._queue, waited_s=self._busy_s)
@@ -90,7 +75,7 @@ class Lock:
 
     def release(self) -> None:
         """Also right when it is not held: a caller that was interrupted while acquiring need not know."""
-        fcntl.fcntl(self._fd, _SETLK, _UNLOCK)
+        syscalls.unlock_file(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -105,18 +90,13 @@ class ClientBytes:
         self._probe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def take(self, client: int) -> bool:
-        try:
-            fcntl.fcntl(self._own, _SETLK, _flock(fcntl.F_WRLCK, client))
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+        return syscalls.try_lock(self._own, client)
 
     def leave(self, client: int) -> None:
-        fcntl.fcntl(self._own, _SETLK, _flock(fcntl.F_UNLCK, client))
+        syscalls.unlock(self._own, client)
 
     def alive(self, client: int) -> bool:
-        answer = fcntl.fcntl(self._probe, _GETLK, _flock(fcntl.F_WRLCK, client))
-        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        return syscalls.locked_by_another(self._probe, client)
 
     def close(self) -> None:
         os.close(self._own)
@@ -164,13 +144,14 @@ def futex_available() -> bool:
     return platform.machine() in _FUTEX_CALLS
 
 
-def _write_all(fd: int, data: Any, offset: int) -> None:
+def write_all(fd: int, data: bytes, offset: int) -> None:
+    """Write until it is all there or there is an error: a signal or a full disk may cut a write short."""
     step()
-    done = os.pwrite(fd, data, offset)
-    while done < len(data):  # a signal or a full disk: go on until it is all there or there is an error
-        data = memoryview(data)[done:]
+    done = syscalls.write_at(fd, data, offset)
+    while done < len(data):
+        data = data[done:]
         offset += done
-        done = os.pwrite(fd, data, offset)
+        done = syscalls.write_at(fd, data, offset)
 
 
 class LocalFiles:
@@ -179,6 +160,7 @@ class LocalFiles:
     def __init__(self, path: Path, options: dict[str, Any], *, busy_s: float) -> None:
         self.path = path
         self.name = str(path)
+        self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
         self._closers: list[Callable[[], None]] = []
         try:
             self._open(options, busy_s)
@@ -196,7 +178,6 @@ class LocalFiles:
         kernel_path = Path(options.get("kernel_dir") or self.path) / KERNEL
         self.kernel_path = str(kernel_path)
         self.kernel = self._map(kernel_path, options["kernel_bytes"], mmap.PROT_READ | mmap.PROT_WRITE)
-        self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
         start = 0
         for name, size_bytes in options["data_files"]:
             data_path = self.path / name
@@ -212,10 +193,13 @@ class LocalFiles:
         self.clients = ClientBytes(self.path / CLIENTS)
         self._closers.append(self.clients.close)
         self._bodies = self.path / BODIES
-        if self._data:
-            self._first_end = self._data[0][1]
-            self._first_fd = self._data[0][2]
-            self._first_map = self._data[0][3]
+        # Most queues have one data file: the way to it is short.
+        _, self._first_end, self._first_fd, self._first_map, _ = self._data[0]
+        if cython.compiled:
+            self._point(memoryview(self._first_map))
+
+    def _point(self, view: memoryview) -> None:
+        self._first = cython.cast("const char*", cython.address(view[0]))
 
     def _map(self, path: Path, size_bytes: int, protection: int) -> mmap.mmap:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -230,23 +214,27 @@ class LocalFiles:
         return mapping
 
     def close(self) -> None:
+        self._first_end = 0  # nothing may be read through a mapping that is gone
         for closer in reversed(self._closers):
             with contextlib.suppress(BufferError):  # a mapping that a traceback still refers to goes with it
                 closer()
         self._closers.clear()
+        self._data.clear()
 
     # ------------------------------------------------------------ data files
 
-    def write(self, unit: int, data: Any) -> None:
+    def write(self, unit: int, data: bytes) -> None:
         """Write bytes at a unit. They must not reach past the end of that unit's file, which the ring sees to."""
         if unit < self._first_end:
-            _write_all(self._first_fd, data, unit * L.UNIT_BYTES)
-            return
-        start, _, fd, _, _ = self._file_of(unit)
-        _write_all(fd, data, (unit - start) * L.UNIT_BYTES)
+            write_all(self._first_fd, data, unit * L.UNIT_BYTES)
+        else:
+            start, _, fd, _, _ = self._file_of(unit)
+            write_all(fd, data, (unit - start) * L.UNIT_BYTES)
 
     def read(self, unit: int, units: int) -> bytes:
         if unit + units <= self._first_end:
+            if cython.compiled:
+                return self._first[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]  # type: ignore[no-any-return]
             return self._first_map[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]
         start, end, _, mapping, path = self._file_of(unit)
         if unit + units > end:
@@ -258,7 +246,7 @@ class LocalFiles:
         start, _, _, _, path = self._file_of(unit)
         return path, (unit - start) * L.UNIT_BYTES
 
-    def sync_data(self, units: set[int]) -> None:
+    def sync_data(self, units: list[int]) -> None:
         """Sync the files of these units. Until it returns, what was written there may be lost with the power."""
         for fd in {self._file_of(unit)[2] for unit in units}:
             step()
@@ -275,7 +263,7 @@ class LocalFiles:
     def write_body(self, name: str, body: bytes, *, sync: bool) -> None:
         fd = os.open(self._bodies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            _write_all(fd, body, 0)
+            write_all(fd, body, 0)
             if sync:
                 os.fsync(fd)
         finally:
@@ -339,7 +327,7 @@ def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[in
         if zero:
             chunk = bytes(ZERO_CHUNK_BYTES)
             for at in range(0, size_bytes, ZERO_CHUNK_BYTES):
-                _write_all(fd, memoryview(chunk)[: size_bytes - at], at)
+                write_all(fd, chunk[: size_bytes - at], at)
                 if progress:
                     progress(min(size_bytes - at, ZERO_CHUNK_BYTES))
         os.fsync(fd)

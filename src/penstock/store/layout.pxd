@@ -5,10 +5,6 @@ cdef enum:
     PAGE_BYTES = 0x1000
     UNIT_BYTES = 0x100
     UNIT_WORDS = 0x20
-    MASK64 = 0xffffffffffffffff
-    MASK48 = 0xffffffffffff
-    MASK32 = 0xffffffff
-    MAGIC = 0x314e524b4b545350
     H_MAGIC = 0x0
     H_FORMAT = 0x1
     H_KERNEL_BYTES = 0x2
@@ -94,7 +90,6 @@ cdef enum:
     C_SINCE_US = 0x3
     C_COUNT = 0x4
     CLIENT_WORDS = 0x8
-    CLIENT_USED = 0x100000000
     CLIENTS = 0x400
     CLASS_WORDS = 0x8
     NAMES_BYTES = 0x10000
@@ -127,18 +122,12 @@ cdef enum:
     PLACE_SHIFT = 0x18
     PLACE_MASK = 0xffffff
     ATTEMPTS_SHIFT = 0x20
-    ATTEMPT_ONE = 0x100000000
     FLAGS_SHIFT = 0x10
     CODEC_SHIFT = 0x8
-    INFO_LOW = 0xffffffff
     CLIENT_SHIFT = 0x20
     CLIENT_MASK = 0xfffffff
-    OWNER_CLIENT = 0x1000000000000000
     FLAG_READY = 0x1
     FLAG_SPILLED = 0x2
-    MIX_NUMBER = 0x9e3779b97f4a7c15
-    MIX_SLOT = 0xc2b2ae3d27d4eb4f
-    MIX_STATE = 0x165667b19e3779f9
     R_SIGNATURE = 0x0
     R_NUMBER = 0x1
     R_ENQUEUED_US = 0x2
@@ -152,4 +141,31 @@ cdef enum:
     UNITS_MAX = 0xffffff
     FILES_MAX = 0x40
     SLOTS_MAX = 0x8000000
-    DELIVER_US_MAX = 0x4000000000000000
+
+cdef extern from *:
+    """
+    #define PENSTOCK_MASK64 0xffffffffffffffffULL
+    #define PENSTOCK_MASK48 0xffffffffffffULL
+    #define PENSTOCK_MASK32 0xffffffffULL
+    #define PENSTOCK_MAGIC 0x314e524b4b545350ULL
+    #define PENSTOCK_CLIENT_USED 0x100000000ULL
+    #define PENSTOCK_ATTEMPT_ONE 0x100000000ULL
+    #define PENSTOCK_INFO_LOW 0xffffffffULL
+    #define PENSTOCK_OWNER_CLIENT 0x1000000000000000ULL
+    #define PENSTOCK_MIX_NUMBER 0x9e3779b97f4a7c15ULL
+    #define PENSTOCK_MIX_SLOT 0xc2b2ae3d27d4eb4fULL
+    #define PENSTOCK_MIX_STATE 0x165667b19e3779f9ULL
+    #define PENSTOCK_DELIVER_US_MAX 0x4000000000000000ULL
+    """
+    const unsigned long long MASK64 "PENSTOCK_MASK64"
+    const unsigned long long MASK48 "PENSTOCK_MASK48"
+    const unsigned long long MASK32 "PENSTOCK_MASK32"
+    const unsigned long long MAGIC "PENSTOCK_MAGIC"
+    const unsigned long long CLIENT_USED "PENSTOCK_CLIENT_USED"
+    const unsigned long long ATTEMPT_ONE "PENSTOCK_ATTEMPT_ONE"
+    const unsigned long long INFO_LOW "PENSTOCK_INFO_LOW"
+    const unsigned long long OWNER_CLIENT "PENSTOCK_OWNER_CLIENT"
+    const unsigned long long MIX_NUMBER "PENSTOCK_MIX_NUMBER"
+    const unsigned long long MIX_SLOT "PENSTOCK_MIX_SLOT"
+    const unsigned long long MIX_STATE "PENSTOCK_MIX_STATE"
+    const unsigned long long DELIVER_US_MAX "PENSTOCK_DELIVER_US_MAX"

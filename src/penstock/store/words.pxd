@@ -4,6 +4,8 @@ from penstock.store cimport layout as L
 cdef unsigned long long _fatal_step
 cdef unsigned long long _steps
 
+cpdef void step() noexcept
+
 @cython.final
 cdef class Words:
     cdef volatile unsigned long long* start

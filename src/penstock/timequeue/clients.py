@@ -154,13 +154,12 @@ class Client:
         found = []
         for index in range(self.kernel.get(L.H_CLIENTS_HIGH)):
             if index == self.index or self.files.clients.alive(index):
-                word = self.kernel.client_word
                 found.append(
                     {
                         "client": index,
-                        "pid": word(index, L.C_PID),
-                        "since_us": word(index, L.C_SINCE_US),
-                        "holds": word(index, L.C_COUNT),
+                        "pid": self.kernel.client_word(index, L.C_PID),
+                        "since_us": self.kernel.client_word(index, L.C_SINCE_US),
+                        "holds": self.kernel.client_word(index, L.C_COUNT),
                     }
                 )
         return found

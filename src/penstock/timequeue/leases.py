@@ -88,12 +88,8 @@ class Consumer:
         slot, number, attempts, deliver_us, place = delivery
         unit = place >> L.PLACE_SHIFT
         data = self._files.read(unit, place & L.PLACE_MASK)
-        head = L.RECORD.unpack_from(data)
-        body_at = L.RECORD_BYTES + head[8]
-        body = data[body_at : body_at + head[7]]
-        meta = data[L.RECORD_BYTES : body_at]
-        fault = record.fault(data, self._client.signature, number, slot, unit)
-        if head[9] & L.FLAG_SPILLED and fault is None:
+        enqueued_us, flags, kind, meta, body, fault = record.read(data, self._client.signature, number, slot, unit)
+        if flags & L.FLAG_SPILLED:
             body, fault = self._spilled(body, number, slot)
         if self._kernel.number(slot) != number or self._kernel.attempts(slot) != attempts:
             return None
@@ -106,9 +102,9 @@ class Consumer:
             number,
             attempts,
             deliver_us,
-            head[2],
-            head[10] & 0xF,
-            head[10] >> 4,
+            enqueued_us,
+            kind & 0xF,
+            kind >> 4,
             meta,
             body,
             attempt_us,

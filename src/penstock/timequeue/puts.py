@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.codec import CODEC_BYTES, encode_body, encode_meta
 from penstock.errors import BodyTooLarge, Misuse, QueueFull
-from penstock.message import encode_body, encode_meta
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
@@ -92,7 +92,10 @@ def entry(
     key: str | None,
     headers: dict[str, str] | None,
 ) -> Entry:
-    codec, data = encode_body(body)
+    if body.__class__ is bytes:
+        codec, data = CODEC_BYTES, body
+    else:
+        codec, data = encode_body(body)
     if priority.__class__ is not int or not 0 <= priority < L.PRIORITIES:
         raise Misuse(f"priority must be a whole number from 0 to {L.PRIORITIES - 1}, not {priority!r}")
     meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
@@ -113,13 +116,13 @@ class Producer:
         self._spill_bytes = int(client.options["spill_bytes"])
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
 
-    def put(self, items: list[Entry], *, sync: bool) -> None:
+    def put(self, items: list[Entry], sync: bool) -> None:
         """All or nothing. A small message that need not be synced takes one turn at the lock instead of two."""
-        small = len(items) == 1 and not sync and len(items[0].body) <= self._direct_bytes_max
-        if small and self._client.turn(self.put_direct, items[0]):
-            return
-        self.check_sizes(items)
-        self.put_staged(items, sync=sync)
+        item = items[0]
+        small = len(items) == 1 and not sync and len(item.body) <= self._direct_bytes_max
+        if not (small and self._client.turn(self.put_direct, item)):
+            self.check_sizes(items)
+            self.put_staged(items, sync)
 
     def put_direct(self, item: Entry) -> bool:
         """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
@@ -141,19 +144,15 @@ class Producer:
         kernel.publish_taken(slot, now_us)
         return True
 
-    def put_staged(self, items: list[Entry], *, sync: bool) -> None:
+    def put_staged(self, items: list[Entry], sync: bool) -> None:
         """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
-        self._client.filling += 1
+        now_us = self._client.turn(self._reserve, items)
         try:
-            now_us = self._client.turn(self._reserve, items)
-            try:
-                self._copy(items, now_us, sync=sync)
-                self._client.turn(self._publish, items)
-            except BaseException:
-                self._client.turn(self._discard, items)
-                raise
-        finally:
-            self._client.filling -= 1
+            self._copy(items, now_us, sync)
+            self._client.turn(self._publish, items)
+        except BaseException:
+            self._client.turn(self._discard, items)
+            raise
 
     def _reserve(self, items: list[Entry]) -> int:
         client = self._client
@@ -168,7 +167,7 @@ class Producer:
                     if done.slot:
                         self._undo(done)
                 raise self._full(slot, item)
-            if not item.deliver_us:
+            if item.deliver_us == 0:
                 item.deliver_us = now_us
             item.slot = slot
             item.number = kernel.number(slot)
@@ -179,6 +178,7 @@ class Producer:
             kernel.describe(slot, item.deliver_us, item.info, spilled_bytes)
             kernel.fill(slot, last, client.index, client.owner)
             last = slot
+        client.filling += 1
         return now_us
 
     def _take(self, item: Entry) -> int:
@@ -209,7 +209,7 @@ class Producer:
         self._kernel.abandon(item.slot, self._client.index)
         item.slot = 0
 
-    def _copy(self, items: list[Entry], now_us: int, *, sync: bool) -> None:
+    def _copy(self, items: list[Entry], now_us: int, sync: bool) -> None:
         """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
         run: list[bytes] = []
         start = following = size_bytes = 0
@@ -231,7 +231,7 @@ class Producer:
             following = item.unit + L.units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
         if sync:
-            self._files.sync_data({item.unit for item in items})
+            self._files.sync_data([item.unit for item in items])
 
     def _record(self, item: Entry, now_us: int, batch: int, index: int) -> bytes:
         return record.build(
@@ -251,16 +251,22 @@ class Producer:
 
     def _publish(self, items: list[Entry]) -> None:
         now_us = self._wall_us()
-        later = any(not item.info >> L.FLAGS_SHIFT & L.FLAG_READY and item.deliver_us > now_us for item in items)
-        wake = L.MASK32 if later else len(items)
-        self._kernel.publish_filled(items[0].slot, items[-1].slot, len(items), self._client.index, wake)
+        wake = len(items)
+        for item in items:
+            if item.deliver_us > now_us:
+                wake = L.MASK32  # it may be the next one that all have to wait for
+        first, last = items[0], items[-1]
+        self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake)
+        self._client.filling -= 1
 
     def _discard(self, items: list[Entry]) -> None:
         """After an error. An interrupt may have come when the publishing was done: what is published stays."""
         kernel = self._kernel
-        for item in items:
-            if kernel.number(item.slot) == item.number and kernel.state(item.slot) == L.STATE_FILLING:
+        first = items[0]
+        if kernel.number(first.slot) == first.number and kernel.state(first.slot) == L.STATE_FILLING:
+            for item in items:
                 self._client.discard_filling(item.slot, self._client.index)
+            self._client.filling -= 1
 
     def _full(self, code: int, item: Entry) -> QueueFull | BodyTooLarge:
         options = self._client.options

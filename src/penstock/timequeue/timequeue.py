@@ -32,12 +32,12 @@ BUSY_S = 10.0
 class MessageIds(Sequence[str]):
     """The ids of a batch, in order. Made when looked at: a batch of a thousand seldom needs a thousand strings."""
 
-    def __init__(self, prefix: str, slots_and_numbers: list[tuple[int, int]]) -> None:
+    def __init__(self, prefix: str, entries: list[Entry]) -> None:
         self._prefix = prefix
-        self._pairs = slots_and_numbers
+        self._entries = entries
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._entries)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -45,9 +45,9 @@ class MessageIds(Sequence[str]):
     def __getitem__(self, index: slice) -> MessageIds: ...
     def __getitem__(self, index: int | slice) -> str | MessageIds:
         if isinstance(index, slice):
-            return MessageIds(self._prefix, self._pairs[index])
-        slot, number = self._pairs[index]
-        return f"{self._prefix}{slot:x}-{number:x}"
+            return MessageIds(self._prefix, self._entries[index])
+        entry = self._entries[index]
+        return f"{self._prefix}{entry.slot:x}-{entry.number:x}"
 
     def __repr__(self) -> str:
         return f"<MessageIds of {len(self)}>"
@@ -125,7 +125,7 @@ class TimeQueue:
         >>> message.body, message.priority, message.key, message.id == id
         ({'order': 7}, 3, 'example.com', True)
         """
-        now_us = self._clock.wall_us()
+        now_us = 0 if delay is None else self._clock.wall_us()
         item = entry(body, now_us, deliver_at, delay, priority, type, key, headers)
         self._put([item], timeout, durability)
         return f"{self._mine().id_prefix}{item.slot:x}-{item.number:x}"
@@ -164,7 +164,7 @@ class TimeQueue:
                 items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers))
         if items:
             self._put(items, timeout, durability)
-        return MessageIds(self._mine().id_prefix, [(item.slot, item.number) for item in items])
+        return MessageIds(self._mine().id_prefix, items)
 
     def _put(self, items: list[Entry], timeout: float | None, durability: str | None) -> None:
         self._mine()
@@ -174,7 +174,7 @@ class TimeQueue:
                 raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
             sync = durability == "commit"
         try:
-            self._producer.put(items, sync=sync)
+            self._producer.put(items, sync)
         except QueueFull:
             if timeout is None:
                 raise
@@ -187,7 +187,7 @@ class TimeQueue:
             # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
             seen = client.turn(client.kernel.arm, L.H_ROOM)
             try:
-                self._producer.put(items, sync=sync)
+                self._producer.put(items, sync)
                 return
             except QueueFull:
                 left_s = deadline - time.monotonic()

@@ -1,0 +1,107 @@
+"""Owns the small codec that turns values into bytes and back, and what a record says beside the fixed fields."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Misuse
+
+CODEC_BYTES = 0
+CODEC_STR = 1
+CODEC_JSON = 2
+
+META_BYTES_MAX = 0xFFFF  # a record counts them in 16 bits
+
+_SCALARS = (str, int, float, bool, type(None))
+
+
+class Meta(msgspec.Struct, omit_defaults=True):
+    """What a record says about its message beside the fixed fields. Unknown names of later versions are ignored."""
+
+    t: str | None = None  # type
+    k: str | None = None  # key
+    h: dict[str, str] | None = None  # headers
+
+
+_encode_meta = msgspec.msgpack.Encoder().encode
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+
+
+def encode_meta(type: str | None, key: str | None, headers: dict[str, str] | None) -> bytes:
+    """
+    >>> decode_meta(encode_meta("order", None, {"a": "b"}))
+    Meta(t='order', k=None, h={'a': 'b'})
+    """
+    for name, value in (("type", type), ("key", key)):
+        if value is not None and not isinstance(value, str):
+            raise Misuse(f"{name} must be a str, not {value.__class__.__name__}")
+    if headers is not None and not (
+        isinstance(headers, dict)
+        and all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items())
+    ):
+        raise Misuse("headers must be a dict of str to str")
+    try:
+        meta = _encode_meta(Meta(type, key, headers or None))
+    except UnicodeEncodeError as error:
+        raise Misuse(f"type, key and headers must be valid Unicode: {error}") from error
+    if len(meta) > META_BYTES_MAX:
+        raise Misuse(f"type, key and headers take {len(meta)} bytes; at most {META_BYTES_MAX} are possible")
+    return meta
+
+
+def decode_meta(meta: bytes) -> Meta:
+    return _decode_meta(meta) if meta else Meta()
+
+
+def _check_json(value: Any, where: str) -> None:
+    """Only what comes back equal and of the same type: a tuple would return as a list, a key 1 as "1"."""
+    kind = type(value)
+    if kind is dict:
+        for name, item in value.items():
+            if type(name) is not str:
+                raise Misuse(f"{where} has the key {name!r}: keys of JSON objects are str")
+            _check_json(item, where)
+    elif kind is list:
+        for item in value:
+            _check_json(item, where)
+    elif kind not in _SCALARS:
+        raise Misuse(
+            f"{where} contains a {kind.__name__}: bytes, str and JSON values "
+            f"(dict, list, str, int, float, bool, None) can be put; encode others to bytes"
+        )
+
+
+def encode_body(body: Any) -> tuple[int, bytes]:
+    """Codec and bytes of a body.
+
+    >>> encode_body({"order": 7})
+    (2, b'{"order":7}')
+    """
+    kind = type(body)
+    if kind is bytes:
+        return CODEC_BYTES, body
+    if kind is str:
+        try:
+            return CODEC_STR, body.encode()
+        except UnicodeEncodeError as error:
+            raise Misuse(f"the body is not valid Unicode: {error}") from error
+    if isinstance(body, bytes | bytearray | memoryview):
+        return CODEC_BYTES, bytes(body)
+    _check_json(body, "the body")
+    try:
+        return CODEC_JSON, json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f"the body cannot be written as JSON: {error}") from error
+
+
+def decode_body(codec: int, data: bytes) -> Any:
+    if codec == CODEC_BYTES:
+        return data
+    if codec == CODEC_STR:
+        return data.decode()
+    if codec == CODEC_JSON:
+        return json.loads(data)
+    raise Misuse(f"the body was put with codec {codec}, which this version does not know")

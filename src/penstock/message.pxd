@@ -1,0 +1,21 @@
+cimport cython
+
+@cython.final
+@cython.freelist(64)
+cdef class Message:
+    cdef object _receiver
+    cdef int _codec
+    cdef bytes _meta_bytes
+    cdef object _meta
+    cdef object _body
+    cdef readonly unsigned long long slot
+    cdef readonly unsigned long long number
+    cdef readonly unsigned long long attempts
+    cdef readonly unsigned long long deliver_us
+    cdef readonly unsigned long long enqueued_us
+    cdef readonly int priority
+    cdef readonly bytes data
+    cdef readonly unsigned long long last_attempt_us
+    cdef public unsigned long long lease_us
+    cdef readonly unsigned long long owner
+    cdef public str state

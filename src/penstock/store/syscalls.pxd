@@ -1,0 +1,93 @@
+# The C side of syscalls.py: the same calls without the interpreter's wrappers.
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_SetFromErrno
+from libc.errno cimport EACCES, EAGAIN, EINTR, errno
+
+cdef extern from "<fcntl.h>" nogil:
+    cdef struct c_flock "flock":
+        short l_type
+        short l_whence
+        long long l_start
+        long long l_len
+        int l_pid
+    int c_fcntl "fcntl"(int fd, int command, c_flock* request)
+    short F_WRLCK
+    short F_UNLCK
+
+cdef extern from "<sys/file.h>" nogil:
+    int c_flock_file "flock"(int fd, int operation)
+    int LOCK_EX
+    int LOCK_NB
+    int LOCK_UN
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, long long offset)
+
+cdef enum:
+    OFD_GETLK = 36
+    OFD_SETLK = 37
+    GIL_HELD_BYTES_MAX = 65536  # a longer write lets other threads run meanwhile
+
+cdef inline bint try_lock_file(int fd) except -1:
+    while c_flock_file(fd, LOCK_EX | LOCK_NB) != 0:
+        if errno == EAGAIN:
+            return False
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+            return -1
+    return True
+
+cdef inline int unlock_file(int fd) except -1:
+    if c_flock_file(fd, LOCK_UN) != 0:
+        PyErr_SetFromErrno(OSError)
+        return -1
+    return 0
+
+cdef inline int _lock(int fd, short kind, long long start) except -1:
+    cdef c_flock request
+    request.l_type = kind
+    request.l_whence = 0
+    request.l_start = start
+    request.l_len = 1
+    request.l_pid = 0
+    while c_fcntl(fd, OFD_SETLK, &request) != 0:
+        if errno == EAGAIN or errno == EACCES:
+            return 0
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+            return -1
+    return 1
+
+cdef inline bint try_lock(int fd, long long start) except -1:
+    return _lock(fd, F_WRLCK, start)
+
+cdef inline int unlock(int fd, long long start) except -1:
+    return _lock(fd, F_UNLCK, start)
+
+cdef inline bint locked_by_another(int fd, long long start) except -1:
+    cdef c_flock request
+    request.l_type = F_WRLCK
+    request.l_whence = 0
+    request.l_start = start
+    request.l_len = 1
+    request.l_pid = 0
+    if c_fcntl(fd, OFD_GETLK, &request) != 0:
+        PyErr_SetFromErrno(OSError)
+        return -1
+    return request.l_type != F_UNLCK
+
+cdef inline Py_ssize_t write_at(int fd, bytes data, long long offset) except -1:
+    cdef const char* start = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t done
+    while True:
+        if size > GIL_HELD_BYTES_MAX:
+            with nogil:
+                done = c_pwrite(fd, start, size, offset)
+        else:
+            done = c_pwrite(fd, start, size, offset)
+        if done >= 0:
+            return done
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+            return -1

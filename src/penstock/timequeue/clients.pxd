@@ -1,0 +1,31 @@
+cimport cython
+from penstock.store cimport layout as L
+from penstock.store.files cimport LocalFiles
+from penstock.store.kernel cimport Kernel
+from penstock.store.words cimport Words
+
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class Client:
+    cdef readonly object path
+    cdef readonly str name
+    cdef readonly object clock
+    cdef readonly dict options
+    cdef readonly object mutex
+    cdef readonly bint closed
+    cdef public int filling
+    cdef readonly LocalFiles files
+    cdef readonly Words words
+    cdef readonly Kernel kernel
+    cdef readonly u64 signature
+    cdef readonly str id_prefix
+    cdef readonly object receivers
+    cdef readonly object producers
+    cdef public u64 looked_us
+    cdef readonly long long index
+    cdef readonly u64 owner
+
+    cpdef int discard_filling(self, u64 slot, u64 index) except -1
+    @cython.locals(done=u64, index=u64)
+    cpdef u64 return_from_dead(self) except? 0

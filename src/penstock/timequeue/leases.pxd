@@ -1,0 +1,37 @@
+cimport cython
+from penstock.message cimport Message
+from penstock.store cimport layout as L
+from penstock.store cimport record
+from penstock.store.files cimport LocalFiles
+from penstock.store.kernel cimport Kernel
+from penstock.timequeue.clients cimport Client
+
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class Look:
+    cdef readonly list deliveries
+    cdef readonly u64 now_us
+    cdef readonly u64 lease_us
+    cdef readonly u64 seen
+    cdef readonly double sleep_s
+
+@cython.final
+cdef class Consumer:
+    cdef Client _client
+    cdef Kernel _kernel
+    cdef LocalFiles _files
+    cdef object _receiver
+
+    @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
+    cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
+    @cython.locals(found=list, owner=u64)
+    cpdef list messages(self, Look look)
+    @cython.locals(slot=u64, number=u64, attempts=u64, deliver_us=u64, place=u64, unit=u64, data=bytes, parts=tuple, kind=int, flags=int)
+    cpdef Message read(self, tuple delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
+    cdef bint _held(self, Message message) except -1
+    cdef int _require(self, Message message) except -1
+    @cython.locals(message=Message, kernel=Kernel, lost=Message, bodies=list)
+    cpdef int ack(self, object messages) except -1
+    cpdef int release(self, Message message, u64 delay_us) except -1
+    cpdef int extend(self, Message message, u64 span_us) except -1

@@ -1,0 +1,56 @@
+cimport cython
+from penstock.store cimport layout as L
+from penstock.store cimport record
+from penstock.store.files cimport LocalFiles
+from penstock.store.kernel cimport Kernel
+from penstock.timequeue.clients cimport Client
+
+ctypedef unsigned long long u64
+
+@cython.final
+@cython.freelist(1024)
+cdef class Entry:
+    cdef readonly bytes body
+    cdef readonly bytes meta
+    cdef readonly u64 deliver_us
+    cdef readonly u64 info
+    cdef unsigned int check
+    cdef bytes spilled
+    cdef readonly u64 slot
+    cdef readonly u64 number
+    cdef readonly u64 unit
+
+@cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64)
+cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
+                  object headers)
+
+@cython.final
+cdef class Producer:
+    cdef Client _client
+    cdef Kernel _kernel
+    cdef LocalFiles _files
+    cdef object _wall_us
+    cdef readonly u64 _data_bytes
+    cdef readonly u64 _spill_bytes
+    cdef readonly u64 _direct_bytes_max
+
+    @cython.locals(item=Entry, small=bint)
+    cpdef int put(self, list items, bint sync) except -1
+    @cython.locals(now_us=u64)
+    cdef int put_staged(self, list items, bint sync) except -1
+    @cython.locals(slot=Py_ssize_t, now_us=u64)
+    cpdef bint put_direct(self, Entry item) except -1
+    @cython.locals(item=Entry, done=Entry, slot=Py_ssize_t, last=u64, now_us=u64, spilled_bytes=u64)
+    cpdef u64 _reserve(self, list items) except? 0
+    @cython.locals(slot=Py_ssize_t, used_bytes=u64, units=u64)
+    cdef Py_ssize_t _take(self, Entry item) except? -9
+    cdef int _undo(self, Entry item) except -1
+    @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, data=bytes)
+    cpdef int _copy(self, list items, u64 now_us, bint sync) except -1
+    cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
+    @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
+    cpdef int _publish(self, list items) except -1
+    @cython.locals(item=Entry, first=Entry)
+    cpdef int _discard(self, list items) except -1
+    @cython.locals(item=Entry)
+    cdef int check_sizes(self, list items) except -1

@@ -1,0 +1,1 @@
+# Compiled for its speed; nothing in it needs a C type.
