@@ -1,0 +1,123 @@
+"""Which scenarios there are, how large they are in a run, and what is to be reached. Measures nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BODY_SIZES = (200, 4096)
+
+RATE = "messages/s"
+SECONDS = "s"
+
+TITLES = {
+    "a": "single put",
+    "b": "put in batches of 1000",
+    "c": "get + ack, single",
+    "d": "get + ack in batches of 1000",
+    "e": "2 producers → 2 consumers, single operations",
+    "f": "2 producers → 2 consumers, batches of 100",
+    "g": "scheduled insert at a random future time, {waiting:,} waiting",
+    "h": "lateness of a timed message, receiver blocked in another process",
+    "i": "wake-up of a receiver blocked in another process",
+    "j": "depth: {deep:,} waiting messages against 1,000",
+    "k": "memory of a process that streams {stream_gb:g} GB through a 256 MB queue",
+}
+UNITS = dict.fromkeys("abcdefg", RATE) | dict.fromkeys("hi", SECONDS)
+LETTERS = "".join(TITLES)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Penstock's figure as a multiple of the reference's, or of one unit where there is no reference."""
+
+    scenario: str
+    reference: str | None
+    factor: float
+    at_least: bool = True
+
+    def met(self, value: float) -> bool:
+        return value >= self.factor if self.at_least else value <= self.factor
+
+
+# For the compiled core, for both sizes of bodies.
+TARGETS = (
+    Target("a", "LMDB", 1.3),
+    Target("a", "SQLite", 8),
+    Target("b", "LMDB", 1.5),
+    Target("b", "SQLite", 3),
+    Target("c", "LMDB", 2),
+    Target("d", "LMDB", 2),
+    Target("e", "LMDB", 2),
+    Target("e", "SQLite", 10),
+    Target("f", "LMDB", 1.5),
+    Target("g", "SQLite", 5),
+    Target("g", "LMDB", 1),
+    Target("h", None, 0.5e-3, at_least=False),
+    Target("i", "pyzmq", 1, at_least=False),
+)
+
+# Deep against shallow, for each operation. "About as fast as an empty one" is read as at most half as much again.
+DEPTH_TARGETS = {
+    "put": 2.0,
+    "get": 2.0,
+    "ack": 2.0,
+    "put, all next month": 2.0,
+    "get, all next month": 2.0,
+    "ack, all next month": 2.0,
+    "random future insert": 3.0,
+    "open": 1.5,
+}
+MEMORY_TARGET_BYTES = 200 * 10**6
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many messages a scenario moves; by size of the body where that matters."""
+
+    rounds: int
+    single: int
+    batched: dict[int, int]
+    processes_single: int
+    processes_batched: dict[int, int]
+    waiting: int
+    inserts: int
+    timed: int
+    wake_ups: int
+    deep: int
+    stream_gb: float
+
+
+DEFAULT = Sizes(
+    rounds=5,
+    single=10_000,
+    batched={200: 50_000, 4096: 20_000},
+    processes_single=20_000,
+    processes_batched={200: 100_000, 4096: 20_000},
+    waiting=100_000,
+    inserts=5_000,
+    timed=150,
+    wake_ups=200,
+    deep=1_000_000,
+    stream_gb=1,
+)
+QUICK = Sizes(
+    rounds=3,
+    single=3_000,
+    batched={200: 10_000, 4096: 5_000},
+    processes_single=6_000,
+    processes_batched={200: 20_000, 4096: 10_000},
+    waiting=100_000,
+    inserts=1_000,
+    timed=50,
+    wake_ups=60,
+    deep=100_000,
+    stream_gb=0.5,
+)
+
+# Slow systems move fewer messages, so that a run ends; a rate is a rate.
+SHARES = {("litequeue", letter): 0.1 for letter in "abce"} | {("SQLite", "e"): 0.25}
+
+
+def count_for(system: str, scenario: str, count: int) -> int:
+    """Whole batches of 1000 or 100 stay whole: at least 1000 messages are moved."""
+    return max(round(count * SHARES.get((system, scenario), 1.0)) // 1000 * 1000, 1000)

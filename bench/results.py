@@ -1,0 +1,154 @@
+"""Samples and what they say: medians, spreads, ratios, verdicts. Pure: measures and prints nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from bench.plan import DEPTH_TARGETS, MEMORY_TARGET_BYTES, TARGETS, TITLES, UNITS, Target
+
+OURS = "Penstock"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The median of the rounds and their extremes."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    @classmethod
+    def of(cls, values: list[float]) -> Figure:
+        return cls(median(values), min(values), max(values), len(values))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One target, and whether it was reached. ``value`` is a ratio, or seconds or bytes where nothing is compared."""
+
+    scenario: str
+    subject: str
+    body_bytes: int | None
+    reference: str | None
+    value: Figure
+    target: float
+    at_least: bool
+    met: bool
+
+
+def percentile(values: list[float], part: float) -> float:
+    """The smallest value that ``part`` of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
+
+
+class Results:
+    def __init__(self) -> None:
+        # (scenario, size of the body, system) to {round: value}
+        self.samples: dict[tuple[str, int, str], dict[int, float]] = defaultdict(dict)
+        # The single delays of h and i, of all rounds together
+        self.delays: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+        # operation to {round: (deep, shallow)}
+        self.depth: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+        self.memory: dict[str, Any] | None = None
+
+    def add(self, scenario: str, body_bytes: int, system: str, round_number: int, value: float) -> None:
+        self.samples[scenario, body_bytes, system][round_number] = value
+
+    def add_delays(self, scenario: str, body_bytes: int, system: str, round_number: int, delays: list[float]) -> None:
+        self.delays[scenario, body_bytes, system] += delays
+        self.add(scenario, body_bytes, system, round_number, median(delays))
+
+    def add_depth(self, round_number: int, operations: dict[str, tuple[float, float]]) -> None:
+        for name, pair in operations.items():
+            self.depth[name][round_number] = pair
+
+    def figure(self, scenario: str, body_bytes: int, system: str) -> Figure | None:
+        found = self.samples.get((scenario, body_bytes, system))
+        return Figure.of(list(found.values())) if found else None
+
+    def ratio(self, scenario: str, body_bytes: int, reference: str) -> Figure | None:
+        """Penstock to a reference: the median of the rounds' ratios, since what disturbs a round disturbs both."""
+        ours = self.samples.get((scenario, body_bytes, OURS), {})
+        theirs = self.samples.get((scenario, body_bytes, reference), {})
+        common = [ours[number] / theirs[number] for number in ours if number in theirs]
+        return Figure.of(common) if common else None
+
+    def groups(self) -> list[tuple[str, int]]:
+        """The scenarios and sizes that were measured, in order."""
+        return sorted({(scenario, size) for scenario, size, _ in self.samples})
+
+    def systems(self, scenario: str, body_bytes: int) -> list[str]:
+        return [name for letter, size, name in self.samples if (letter, size) == (scenario, body_bytes)]
+
+    def depth_figures(self) -> dict[str, tuple[Figure, Figure, Figure]]:
+        """For each operation: deep, shallow, and the ratio of the two."""
+        return {
+            name: (
+                Figure.of([deep for deep, _ in rounds.values()]),
+                Figure.of([shallow for _, shallow in rounds.values()]),
+                Figure.of([deep / shallow for deep, shallow in rounds.values()]),
+            )
+            for name, rounds in self.depth.items()
+        }
+
+    def verdicts(self) -> list[Verdict]:
+        found = []
+        for scenario, body_bytes in self.groups():
+            for target in TARGETS:
+                if target.scenario == scenario:
+                    found += self._verdict(target, body_bytes)
+        for name, (_, _, ratio) in self.depth_figures().items():
+            target = Target(
+                "j", "1,000 waiting" if name != "open" else "an empty one", DEPTH_TARGETS[name], at_least=False
+            )
+            found.append(_judge(target, name, None, ratio))
+        if self.memory:
+            peak = Figure.of([self.memory["peak_bytes"]])
+            found.append(_judge(Target("k", None, MEMORY_TARGET_BYTES, at_least=False), "RssAnon", None, peak))
+        return found
+
+    def _verdict(self, target: Target, body_bytes: int) -> list[Verdict]:
+        if target.reference:
+            value = self.ratio(target.scenario, body_bytes, target.reference)
+        else:
+            value = self.figure(target.scenario, body_bytes, OURS)
+        return [_judge(target, TITLES[target.scenario], body_bytes, value)] if value else []
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "scenarios": [self._group_json(scenario, size) for scenario, size in self.groups()],
+            "depth": {
+                name: {"deep_s": asdict(deep), "shallow_s": asdict(shallow), "ratio": asdict(ratio)}
+                for name, (deep, shallow, ratio) in self.depth_figures().items()
+            },
+            "memory": self.memory,
+            "targets": [asdict(verdict) for verdict in self.verdicts()],
+        }
+
+    def _group_json(self, scenario: str, size: int) -> dict[str, Any]:
+        systems = {}
+        for name in self.systems(scenario, size):
+            key = (scenario, size, name)
+            systems[name] = asdict(Figure.of(list(self.samples[key].values())))
+            systems[name]["samples"] = list(self.samples[key].values())
+            if key in self.delays:
+                systems[name]["p99"] = percentile(self.delays[key], 0.99)
+        return {"scenario": scenario, "body_bytes": size, "unit": UNITS[scenario], "systems": systems}
+
+
+def _judge(target: Target, subject: str, body_bytes: int | None, value: Figure) -> Verdict:
+    return Verdict(
+        target.scenario,
+        subject,
+        body_bytes,
+        target.reference,
+        value,
+        target.factor,
+        target.at_least,
+        target.met(value.median),
+    )

@@ -1,0 +1,107 @@
+"""Owns the order of a run: rounds, and in each round every scenario with every system, in a rotating order."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from bench.plan import BODY_SIZES, Sizes, count_for
+from bench.report import body
+from bench.results import Results
+from bench.scenarios import memory, processes, throughput, timing
+from bench.scenarios.depth import Depth
+from bench.scenarios.scheduled import Scheduled
+from bench.systems.interface import System
+
+# Scenarios that are measured together, as one needs the other's work.
+TOGETHER = ("ac", "bd", "e", "f", "g", "h", "i")
+
+
+class Run:
+    def __init__(self, systems: list[type[System]], sizes: Sizes, wanted: set[str], below: Path) -> None:
+        self.systems = systems
+        self.sizes = sizes
+        self.wanted = wanted
+        self.below = below
+        self.results = Results()
+        self._start = time.monotonic()
+        self._scheduled: dict[tuple[str, int], Scheduled] = {}
+        self._depth: Depth | None = None
+
+    def all(self) -> Results:
+        for number in range(self.sizes.rounds):
+            self._round(number)
+        for prepared in self._scheduled.values():
+            prepared.finish()
+        if self._depth:
+            self._depth.finish()
+        if "k" in self.wanted:
+            self._say("memory: streaming")
+            self.results.memory = memory.stream(self.below, stream_bytes=int(self.sizes.stream_gb * 1e9))
+        return self.results
+
+    def _round(self, number: int) -> None:
+        for letters in TOGETHER:
+            if not self.wanted & set(letters):
+                continue
+            for size in BODY_SIZES:
+                self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(letters)} with {body(size)}")
+                taking = [system for system in self.systems if set(letters) & set(system.scenarios) & self.wanted]
+                turn = number % max(len(taking), 1)
+                for system in taking[turn:] + taking[:turn]:
+                    self._measure(letters, size, system, number)
+        if "j" in self.wanted:
+            self._say(f"round {number + 1} of {self.sizes.rounds}: j")
+            if self._depth is None:
+                self._depth = Depth(self._directory("depth"), deep=self.sizes.deep)
+            self.results.add_depth(number, self._depth.round())
+
+    def _measure(self, letters: str, size: int, kind: type[System], number: int) -> None:
+        system = kind()
+        if letters in "hi":
+            measure = timing.lateness if letters == "h" else timing.wake_up
+            count = self.sizes.timed if letters == "h" else self.sizes.wake_ups
+            for letter, delays in measure(system, self.below, count=count, body_bytes=size).items():
+                self.results.add_delays(letter, size, kind.name, number, delays)
+            return
+        for letter, value in self._rates(letters, size, system).items():
+            if letter in self.wanted:
+                self.results.add(letter, size, kind.name, number, value)
+
+    def _rates(self, letters: str, size: int, system: System) -> dict[str, float]:
+        sizes = self.sizes
+        if letters == "ac":
+            count = count_for(system.name, "a", sizes.single)
+            return throughput.single(system, self.below, count=count, body_bytes=size)
+        if letters == "bd":
+            count = count_for(system.name, "b", sizes.batched[size])
+            return throughput.batched(system, self.below, count=count, body_bytes=size)
+        if letters == "e":
+            count = count_for(system.name, "e", sizes.processes_single)
+            return processes.end_to_end(system, self.below, count=count, body_bytes=size, batch=False)
+        if letters == "f":
+            count = count_for(system.name, "f", sizes.processes_batched[size])
+            return processes.end_to_end(system, self.below, count=count, body_bytes=size, batch=True)
+        return self._prepared(system, size).round()
+
+    def _prepared(self, system: System, size: int) -> Scheduled:
+        key = (system.name, size)
+        if key not in self._scheduled:
+            self._scheduled[key] = Scheduled(
+                system,
+                self._directory(f"scheduled-{len(self._scheduled)}"),
+                waiting=self.sizes.waiting,
+                inserts=self.sizes.inserts,
+                rounds=self.sizes.rounds,
+                body_bytes=size,
+            )
+        return self._scheduled[key]
+
+    def _directory(self, name: str) -> Path:
+        path = self.below / name
+        path.mkdir()
+        return path
+
+    def _say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._start:4.0f} s] {text}", file=sys.stderr, flush=True)
