@@ -26,10 +26,10 @@ def main() -> int:
     sizes = _sizes(options)
     systems, missing = available()
     signal.signal(signal.SIGTERM, _terminated)
+    if file_system(options.dir) in IN_MEMORY:
+        return _complain("the data would be in memory (tmpfs): choose a directory on a disk with --dir")
     try:
         options.dir.mkdir(parents=True, exist_ok=True)
-        if file_system(options.dir) in IN_MEMORY:
-            return _complain("the data would be in memory (tmpfs): choose a directory on a disk with --dir")
         below = Path(tempfile.mkdtemp(prefix="run-", dir=options.dir))
     except OSError as error:
         return _complain(f"cannot use the directory for the data: {error}")
