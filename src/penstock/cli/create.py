@@ -62,7 +62,7 @@ def create(
     json: Json = False,
 ) -> int:
     """Make a queue. Its sizes are its bounds: a full queue rejects, it never grows."""
-    with progress(DownloadColumn(), TransferSpeedColumn(), show=data_bytes >= LARGE_BYTES) as bar:
+    with progress(DownloadColumn(binary_units=True), TransferSpeedColumn(), show=data_bytes >= LARGE_BYTES) as bar:
         task = bar.add_task("allocating", total=data_bytes)
         made = penstock.create(
             queue,

@@ -35,4 +35,8 @@ def purge(
 def _confirmed(queue: penstock.TimeQueue) -> bool:
     if sys.stdin is None or not sys.stdin.isatty():
         raise Failure("purge removes every waiting message; say --yes", USAGE)
-    return typer.confirm(f"Remove {queue.qsize()} waiting messages of {queue.name}?", err=True)
+    try:
+        return typer.confirm(f"Remove {queue.qsize()} waiting messages of {queue.name}?", err=True)
+    except typer.Abort:  # Ctrl-C or the end of the input: no answer
+        sys.stderr.write("\n")
+        raise KeyboardInterrupt from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
-from rich.progress import MofNCompleteColumn, TextColumn
+from rich.progress import DownloadColumn, TextColumn
 
 import penstock
 from penstock.cli.exits import USAGE, Failure, Terminated, code_of, line_of
@@ -203,20 +203,12 @@ class Lines:
         lines_max = max(1, min(LINES_A_BATCH_MAX, stats.slots // ROOM_SHARE))
         bytes_max = min(BATCH_BYTES_MAX, stats.data_bytes // ROOM_SHARE)
         read1: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-        read_bytes = 0
         try:
-            with progress(TextColumn("{task.fields[lines]} lines"), MofNCompleteColumn()) as bar:
+            with progress(TextColumn("{task.fields[lines]} lines"), DownloadColumn(binary_units=True)) as bar:
                 task = bar.add_task("putting", total=total, lines=0)
-
-                def read() -> bytes:
-                    nonlocal read_bytes
-                    piece = read1(READ_BYTES)
-                    read_bytes += len(piece)
-                    return piece
-
-                for batch in batches(read, lines_max=lines_max, bytes_max=bytes_max):
+                for batch in batches(lambda: read1(READ_BYTES), lines_max=lines_max, bytes_max=bytes_max):
                     self._put(batch)
-                    bar.update(task, completed=read_bytes, lines=self._done)
+                    bar.update(task, advance=sum(map(len, batch)) + len(batch), lines=self._done)
         except (penstock.PenstockError, Failure, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise

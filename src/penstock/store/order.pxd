@@ -20,9 +20,9 @@ cdef class Order:
     cpdef u64 count(self, u64 which) noexcept
     cpdef u64 follower(self, u64 which, int lane, u64 slot) noexcept
     @cython.locals(lane=int, level=int)
-    cdef void insert(self, u64 which, u64 slot) noexcept
+    cpdef void insert(self, u64 which, u64 slot) noexcept
     @cython.locals(lane=int, level=int)
-    cdef void remove(self, u64 which, u64 slot) noexcept
+    cpdef void remove(self, u64 which, u64 slot) noexcept
     cpdef u64 after(self, u64 which, u64 key, u64 number) noexcept
     @cython.locals(bit=u64)
     cdef u64 _bit(self, u64 which) noexcept

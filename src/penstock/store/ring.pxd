@@ -17,9 +17,9 @@ cdef class Ring:
     cpdef u64 before(self, u64 slot) noexcept
     cpdef u64 gap(self, u64 slot) noexcept
     @cython.locals(tried=int)
-    cdef bint fits(self, u64 units) noexcept
-    cdef void take(self, u64 slot, u64 units) noexcept
-    cdef void free(self, u64 slot) noexcept
+    cpdef bint fits(self, u64 units) noexcept
+    cpdef void take(self, u64 slot, u64 units) noexcept
+    cpdef void free(self, u64 slot) noexcept
     cdef void _rotate(self, u64 last) noexcept
     cdef void _add_gap(self, u64 slot) noexcept
     cdef void _drop_gap(self, u64 slot) noexcept

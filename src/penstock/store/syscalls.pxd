@@ -20,6 +20,12 @@ cdef extern from "<sys/file.h>" nogil:
     int LOCK_NB
     int LOCK_UN
 
+cdef extern from "<time.h>" nogil:
+    cdef struct c_timespec "timespec":
+        long long tv_sec
+        long tv_nsec
+    int c_clock_gettime "clock_gettime"(int clock, c_timespec* result)
+
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, long long offset)
 
@@ -91,3 +97,8 @@ cdef inline Py_ssize_t write_at(int fd, bytes data, long long offset) except -1:
         if errno != EINTR:
             PyErr_SetFromErrno(OSError)
             return -1
+
+cdef inline unsigned long long clock_us(int clock) noexcept:
+    cdef c_timespec now
+    c_clock_gettime(clock, &now)
+    return now.tv_sec * 1000000ULL + now.tv_nsec // 1000

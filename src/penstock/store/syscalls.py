@@ -4,6 +4,7 @@ wrappers, for the compiled core: same names, same results."""
 import fcntl
 import os
 import struct
+import time
 
 _FLOCK = struct.Struct("hhqqi")
 _SETLK = fcntl.F_OFD_SETLK
@@ -48,3 +49,7 @@ def write_at(fd: int, data: bytes, offset: int) -> int:
 def locked_by_another(fd: int, start: int) -> bool:
     answer = fcntl.fcntl(fd, _GETLK, _request(fcntl.F_WRLCK, start))
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def clock_us(clock: int) -> int:
+    return time.clock_gettime_ns(clock) // 1000

@@ -17,11 +17,11 @@ cdef class Words:
     cdef unsigned long long journal
     cdef unsigned long long capacity
 
-    cdef unsigned long long load(self, unsigned long long index) noexcept
+    cpdef unsigned long long load(self, unsigned long long index) noexcept
     cpdef void raw(self, unsigned long long index, unsigned long long value) noexcept
-    cdef void put(self, unsigned long long index, unsigned long long value) noexcept
-    cdef void add(self, unsigned long long index, long long delta) noexcept
-    cdef bint room(self) noexcept
+    cpdef void put(self, unsigned long long index, unsigned long long value) noexcept
+    cpdef void add(self, unsigned long long index, long long delta) noexcept
+    cpdef bint room(self) noexcept
     cpdef bint begin(self) except -1
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1

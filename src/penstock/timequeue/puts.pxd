@@ -20,6 +20,8 @@ cdef class Entry:
     cdef readonly u64 number
     cdef readonly u64 unit
 
+    cpdef str id(self, str prefix)
+
 @cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers)

@@ -48,6 +48,9 @@ class Entry:
         self.spilled: bytes | None = None
         self.slot = self.number = self.unit = 0
 
+    def id(self, prefix: str) -> str:
+        return f"{prefix}{self.slot:x}-{self.number:x}"
+
 
 def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_us: int) -> int:
     """Delivery time in microseconds; 0 for at once.

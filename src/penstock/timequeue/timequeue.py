@@ -46,8 +46,7 @@ class MessageIds(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | MessageIds:
         if isinstance(index, slice):
             return MessageIds(self._prefix, self._entries[index])
-        entry = self._entries[index]
-        return f"{self._prefix}{entry.slot:x}-{entry.number:x}"
+        return self._entries[index].id(self._prefix)
 
     def __repr__(self) -> str:
         return f"<MessageIds of {len(self)}>"
@@ -128,7 +127,7 @@ class TimeQueue:
         now_us = 0 if delay is None else self._clock.wall_us()
         item = entry(body, now_us, deliver_at, delay, priority, type, key, headers)
         self._put([item], timeout, durability)
-        return f"{self._mine().id_prefix}{item.slot:x}-{item.number:x}"
+        return item.id(self._mine().id_prefix)
 
     def put_many(
         self,

@@ -1,0 +1,75 @@
+import random
+import zlib
+
+import pytest
+
+from penstock.store import layout as L
+from penstock.store import record
+
+SIGNATURE = 0x0123456789ABCDEF
+
+
+def built(meta: bytes = b"", body: bytes = b"hello", unit: int = 9, info: int = 0) -> bytes:
+    check = zlib.crc32(body, zlib.crc32(meta))
+    return record.build(SIGNATURE, 77, 1000, 2000, 5, 3, 2, info, meta, body, check, unit)
+
+
+def test_what_was_built_can_be_read() -> None:
+    info = 13 | 2 << L.CODEC_SHIFT | L.FLAG_READY << L.FLAGS_SHIFT
+    data = built(b"meta", b"body" * 100, info=info)
+    enqueued_us, flags, kind, meta, body, fault = record.read(data + b"rest of the unit", SIGNATURE, 77, 5, 9)
+    assert (enqueued_us, flags, kind, meta, body, fault) == (
+        1000,
+        L.FLAG_READY,
+        13 | 2 << 4,
+        b"meta",
+        b"body" * 100,
+        None,
+    )
+
+
+def test_the_header_has_the_documented_layout() -> None:
+    data = built(b"me", b"body")
+    fields = L.RECORD.unpack_from(data)
+    assert fields[:11] == (SIGNATURE, 77, 1000, 2000, 5, 3, 2, 4, 2, 0, 0)
+    assert data[L.RECORD_BYTES :] == b"mebody"
+    check = zlib.crc32(data[: L.RECORD_HEAD.size], zlib.crc32(b"mebody") ^ 9)
+    assert fields[11] == check
+
+
+def test_a_200_byte_body_fits_one_unit() -> None:
+    assert len(built(body=bytes(200))) == L.UNIT_BYTES
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 64, 1023, 1024, 1025, 100_000])
+def test_the_checksum_is_crc32(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    assert record.crc32(data) == zlib.crc32(data)
+    assert record.crc32(data, 12345) == zlib.crc32(data, 12345)
+
+
+def test_every_flipped_bit_is_found() -> None:
+    data = built(b"m", b"some body")
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert record.fault(bytes(damaged), SIGNATURE, 77, 5, 9) is not None, bit
+
+
+def test_a_record_at_another_place_is_not_one() -> None:
+    """So a body that is a piece of this very data file does not come back as messages."""
+    data = built(unit=9)
+    assert record.fault(data, SIGNATURE, 77, 5, 9) is None
+    for unit in (8, 10, 9 + (1 << 20), 9 + (1 << 32)):
+        assert record.fault(data, SIGNATURE, 77, 5, unit) is not None
+
+
+def test_every_truncation_is_found() -> None:
+    data = built(b"m", b"some body")
+    for size in range(len(data)):
+        assert record.fault(data[:size], SIGNATURE, 77, 5, 9) is not None
+
+
+def test_another_queue_s_record_is_not_ours() -> None:
+    assert record.fault(built(), SIGNATURE ^ 1, 77, 5, 9) == "no signature"
+    assert record.fault(built(), SIGNATURE, 78, 5, 9) == "message 77 of slot 5"

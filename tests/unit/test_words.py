@@ -1,0 +1,95 @@
+import pytest
+
+from penstock.errors import Corrupt
+from penstock.store import layout as L
+from penstock.store import words as words_module
+from penstock.store.words import Words
+from tests.unit.kernels import small_kernel
+
+
+def image(words: Words) -> bytes:
+    return bytes(words.view)
+
+
+def test_a_committed_transaction_stays() -> None:
+    words = small_kernel().words
+    words.begin()
+    words.put(L.H_WAITING, 7)
+    words.add(L.H_WAITING, -2)
+    words.commit()
+    assert words.load(L.H_WAITING) == 5
+    assert words.load(L.H_JOURNAL_COUNT) == 0
+    assert not words.begin()
+
+
+def test_an_open_transaction_is_undone_newest_first() -> None:
+    words = small_kernel().words
+    before = image(words)
+    words.begin()
+    for value in (1, 2, 3):
+        words.put(L.H_WAITING, value)
+        words.put(L.H_PENDING, value * 10)
+    assert words.begin(), "the next holder finds it and rolls back"
+    after = bytearray(image(words))
+    journal_at = words.load(L.H_JOURNAL_AT) * L.WORD_BYTES
+    after[journal_at : journal_at + 6 * 16] = before[journal_at : journal_at + 6 * 16]
+    assert after == before
+
+
+def test_a_store_of_the_same_value_needs_no_journal_entry() -> None:
+    words = small_kernel().words
+    words.begin()
+    words.put(L.H_FRESH, words.load(L.H_FRESH))
+    assert words.count == 0
+
+
+def test_a_word_outside_the_mapping_is_refused_and_nothing_is_changed() -> None:
+    words = small_kernel().words
+    words.begin()
+    words.put(L.H_WAITING, 9)
+    words.put(10**9, 1)
+    with pytest.raises(Corrupt, match="damaged at byte 8000000000"):
+        words.commit()
+    assert words.load(L.H_WAITING) == 0
+
+
+def test_a_journal_that_overflows_is_refused_and_nothing_is_changed() -> None:
+    words = small_kernel().words
+    words.begin()
+    for value in range(1, L.JOURNAL_ENTRIES + 5):
+        words.put(L.H_WAITING, value)
+    with pytest.raises(Corrupt):
+        words.commit()
+    assert words.load(L.H_WAITING) == 0
+
+
+def test_a_journal_count_that_cannot_be_is_reported_with_its_place() -> None:
+    words = small_kernel().words
+    words.raw(L.H_JOURNAL_COUNT, L.JOURNAL_ENTRIES + 1)
+    with pytest.raises(Corrupt) as caught:
+        words.begin()
+    assert caught.value.offset == L.H_JOURNAL_COUNT * L.WORD_BYTES
+
+
+def test_a_store_keeps_all_64_bits() -> None:
+    words = small_kernel().words
+    for value in (0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1):
+        words.raw(L.H_EPOCH, value)
+        assert words.load(L.H_EPOCH) == value
+
+
+def test_every_store_counts_as_a_step_of_the_kill_rig() -> None:
+    words = small_kernel().words
+    words_module.kill_at(0)
+    words.raw(L.H_EPOCH, 1)
+    assert words_module.steps() == 1
+    words.begin()
+    words.put(L.H_EPOCH, 2)  # index, old value, count, and the store itself
+    words.commit()
+    assert words_module.steps() == 6
+
+
+def test_after_closing_nothing_can_be_loaded() -> None:
+    words = small_kernel().words
+    words.close()
+    assert words.load(L.H_MAGIC) == 0
