@@ -1,0 +1,220 @@
+"""The pages keep their word: tests they name exist, examples run, links, paths and names lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src/penstock"
+PAGES = ["README.md", "docs/architecture.md", "docs/format.md", "docs/guarantees.md"]
+TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
+README = TEXTS["README.md"]
+
+MADE = {"docs/images/bench.png"}  # by `make bench`
+
+
+def _prose(text: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", _prose(text))
+
+
+# ---------------------------------------------------------------- guarantees
+
+
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXTS["docs/guarantees.md"])))
+
+
+@pytest.mark.parametrize("file, name", NAMED_TESTS, ids=[name for _, name in NAMED_TESTS])
+def test_a_test_that_shows_a_promise_exists(file: str, name: str) -> None:
+    text = (ROOT / file).read_text()
+    assert re.search(rf"^(def {name}\(|class {name}\b|{name} = )", text, re.MULTILINE), f"{file} has no {name}"
+
+
+def test_every_promise_names_a_test() -> None:
+    section = TEXTS["docs/guarantees.md"].split("\n## What is promised\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| **")]
+    assert len(rows) > 15
+    for row in rows:
+        assert "::test_" in row or "::Test" in row, row[:80]
+
+
+# ---------------------------------------------------------------- examples
+
+
+def test_the_first_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(_blocks(README, "python")[0], names)
+    assert capsys.readouterr().out == "{'order': 7}\n"
+    assert names["q"].stats().acks == 1
+    names["q"].close()
+
+
+def test_the_second_example_runs(path: Path) -> None:
+    with penstock.create(path, durability="relaxed") as q:
+        held = q.put(b"held")
+        message = q.get(timeout=1)
+        names = {
+            "q": q,
+            "message": message,
+            "message_id": q.put(b"wrong", delay=1000),
+            "bodies": [b"a", b"b"],
+            "tomorrow_at_nine": datetime.now(UTC) + timedelta(days=1),
+        }
+        exec(_blocks(README, "python")[1], names)
+        assert message.id == held
+        assert [m.body for m in names["messages"]] == [b"a", b"b"]  # type: ignore[attr-defined]
+        assert q.stats().acks == 2
+        assert q.qsize() == 0
+
+
+COMMANDS = sorted(
+    {line.split("penstock ", 1)[1] for line in _blocks(README, "console")[0].splitlines() if "penstock" in line}
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_has_the_options_that_are_shown(command: str) -> None:
+    pytest.importorskip("typer")
+    name = command.split()[0]
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "penstock", name, "--help"], env=environment, capture_output=True, text=True, check=True
+    )
+    for option in re.findall(r" (--[\w-]+)", command.split("|")[0]):
+        assert option in shown.stdout
+
+
+def test_every_command_is_mentioned_in_the_readme() -> None:
+    commands = re.search(r"COMMANDS.*?= \((.*?)\)", (PACKAGE / "cli/app.py").read_text(), re.DOTALL)
+    assert commands
+    for command in re.findall(r"\w+", commands.group(1)):
+        assert re.search(rf"\b{command}\b", README), command
+
+
+def test_the_extras_that_the_readme_names_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {"cli", *re.findall(r"`(\w+)`", re.search(r"Further extras: (.*?)\.\n", README, re.DOTALL).group(1))}  # type: ignore[union-attr]
+    assert named == set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("target", ["run", "test", "bench", "soak"])
+def test_make_has_the_targets_that_the_pages_name(target: str) -> None:
+    assert f"make {target}" in "".join(TEXTS.values())
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+# ---------------------------------------------------------------- links, paths, names
+
+
+def _anchors(text: str) -> set[str]:
+    """As the usual renderers make them: lower case, no punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.*)$", _prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINKS = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)]+)\)", _prose(TEXTS[page]))]
+
+
+@pytest.mark.parametrize("page, link", LINKS)
+def test_a_link_leads_somewhere(page: str, link: str) -> None:
+    assert not link.startswith("http"), "the pages need no network"
+    file, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / file if file else ROOT / page
+    if str(target.relative_to(ROOT)) in MADE and not target.exists():
+        pytest.skip(f"{link} has not been made here")
+    assert target.exists()
+    if anchor:
+        assert anchor in _anchors(target.read_text())
+
+
+PATHS = sorted(
+    {
+        (page, quoted.partition("::")[0])
+        for page in PAGES
+        for quoted in _quoted(TEXTS[page])
+        if re.match(r"(src|tests|tools|docs|bench|requirements|store|timequeue|cli)/[\w/.*]+(::\w+)?$", quoted)
+    }
+)
+
+
+@pytest.mark.parametrize("page, path_name", PATHS)
+def test_a_path_that_a_page_names_exists(page: str, path_name: str) -> None:
+    below = PACKAGE if path_name.startswith(("store/", "timequeue/", "cli/")) else ROOT
+    assert list(below.glob(path_name)), f"{page}: {path_name}"
+
+
+def test_the_listing_of_modules_is_complete() -> None:
+    listing = next(block for block in _blocks(TEXTS["docs/architecture.md"], "") if block.startswith("src/penstock/"))
+    folder = ""
+    listed = set()
+    for line in listing.splitlines()[1:]:
+        name = line.split()[0]
+        if line.startswith("    "):
+            listed.add(folder + name)
+        elif name.endswith("/"):
+            folder = name
+        else:
+            listed.add(name)
+    modules = {str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py")}
+    told = {name for name in modules if not name.startswith("cli/") and "/__init__" not in name} - {"__main__.py"}
+    assert listed == told
+
+
+def _sources() -> dict[str, str]:
+    return {file.stem: file.read_text() for file in PACKAGE.rglob("*.py")}
+
+
+NAMES = sorted(
+    {
+        (page, name)
+        for page in ("docs/architecture.md", "docs/format.md")
+        for name in _quoted(TEXTS[page])
+        if re.fullmatch(r"(?!penstock\.|message\.)[A-Za-z]\w*\.(?!py$|pxd$|json$)[a-z_]\w*", name)
+        and not re.fullmatch(r"data\.\d", name)
+    }
+)
+
+
+@pytest.mark.parametrize("page, name", NAMES)
+def test_a_function_that_a_page_names_exists(page: str, name: str) -> None:
+    owner, function = name.split(".")
+    sources = _sources()
+    if owner[0].isupper():
+        (text,) = [text for text in sources.values() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
+        body = re.split(r"\n(?=\S)", text.split(f"class {owner}", 1)[1])[0]
+        assert re.search(rf"^    def {function}\(", body, re.MULTILINE), f"{page}: {name}"
+    else:
+        assert re.search(rf"^(def|class) {function}\b", sources[owner], re.MULTILINE), f"{page}: {name}"
+
+
+def test_every_dependency_has_its_reason() -> None:
+    section = TEXTS["docs/architecture.md"].split("\n## Dependencies\n")[1]
+    wanted = set()
+    for file in (ROOT / "requirements").glob("*.in"):
+        lines = [line for line in file.read_text().splitlines() if line and line[0] not in "#-"]
+        wanted |= {re.split(r"[<>=~]", line)[0] for line in lines}
+    assert {name for name in wanted if not re.search(rf"\b{name}\b", section)} == set()
+
+
+def test_the_readme_is_about_two_screens() -> None:
+    assert len(README.splitlines()) <= 140
