@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import time
@@ -144,3 +146,16 @@ def test_put_lines_does_not_wait_for_a_full_batch_and_ends_cleanly_on_ctrl_c(sta
         assert process.returncode == exits.INTERRUPTED
         assert (out, error) == (b"", b"penstock: interrupted; 1 lines were put\n")
         assert q.qsize() == 0
+
+
+def test_put_lines_shows_its_progress_on_a_terminal_and_only_there(start: Start, large: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("x\n" * 3000)
+    ours, theirs = pty.openpty()
+    try:
+        process = start("put", large, "--lines", "--file", tmp_path / "lines", stderr=theirs)
+        out, _ = process.communicate(timeout=END_S)
+        assert out == b"3000 messages put\n"
+        assert b"putting" in os.read(ours, 100_000)
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -130,7 +130,7 @@ def headers(pairs: list[str] | None) -> dict[str, str] | None:
 def readable_bytes(size: float) -> str:
     """
     >>> readable_bytes(0), readable_bytes(1 << 20), readable_bytes(1500)
-    ('0 B', '1 MiB', '1.46 KiB')
+    ('0 B', '1 MiB', '1.465 KiB')
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
