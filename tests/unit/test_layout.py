@@ -49,6 +49,11 @@ def test_every_word_of_a_kernel_has_an_index_of_32_bits(slots: int) -> None:
     assert L.regions(slots)[L.H_KERNEL_BYTES] // L.WORD_BYTES <= 1 << 32
 
 
+@pytest.mark.parametrize("slots", SLOTS)
+def test_a_kernel_is_little_more_than_its_slots(slots: int) -> None:
+    assert L.regions(slots)[L.H_KERNEL_BYTES] <= slots * 136 + 220_000
+
+
 def test_regions_describe_themselves() -> None:
     header = L.regions(500)
     assert header[L.H_MAGIC] == L.MAGIC
