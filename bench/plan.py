@@ -64,6 +64,7 @@ DEPTH_TARGETS = {
     "put, all next month": 2.0,
     "get, all next month": 2.0,
     "ack, all next month": 2.0,
+    "random future insert after a write-back": 3.0,
     "random future insert": 3.0,
     "open": 1.5,
 }

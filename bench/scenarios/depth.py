@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import penstock
-from bench.scenarios.measuring import bodies, check, chunks, number_of, numbered
+from bench.scenarios.measuring import bodies, check, chunks, number_of, numbered, settle
 from bench.scenarios.scheduled import FILL_BATCH, MONTH_US, SOON_US
 from bench.systems.penstock_queue import PenstockClient
 
@@ -19,6 +19,7 @@ SHALLOW = 1000
 TURNS = 10
 OPERATIONS = 200  # in each turn, of each kind
 OPENS = 9
+WARMING_TURNS = 100
 RECORD_BYTES = 272  # a little more than the record of such a body takes
 SPARE = 20_000  # slots for what is put while measuring
 
@@ -43,6 +44,7 @@ class Prepared:
             else:
                 self.client.put_many(batch)
                 self.next += len(batch)
+        settle(path)
 
     def open(self) -> None:
         self.client = PenstockClient(penstock.open(self.path))
@@ -122,6 +124,15 @@ class Depth:
             for name in OPERATION_NAMES:
                 note(name, deep[name], shallow[name])
                 note(f"{name}, all next month", later[name], shallow[name])
+        # After a write-back the system makes each page of a mapping fault once more, and inserts at random times touch
+        # pages everywhere. So there are two figures: just after one, and when most of the pages were touched again.
+        for queue in (self.deep_later, self.shallow_later):
+            settle(queue.path)
+        for _ in range(TURNS):
+            note("random future insert after a write-back", self.deep_later.insert(), self.shallow_later.insert())
+        for _ in range(WARMING_TURNS):
+            self.deep_later.insert()
+        for _ in range(TURNS):
             note("random future insert", self.deep_later.insert(), self.shallow_later.insert())
         for _ in range(OPENS):
             note("open", self.deep.opening(), self.empty.opening())

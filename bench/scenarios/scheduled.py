@@ -6,7 +6,7 @@ import random
 import time
 from pathlib import Path
 
-from bench.scenarios.measuring import Stopwatch, bodies, check, chunks, number_of
+from bench.scenarios.measuring import Stopwatch, bodies, check, chunks, number_of, settle
 from bench.systems.interface import Client, System
 
 MONTH_US = 30 * 86_400 * 1_000_000
@@ -28,6 +28,7 @@ class Scheduled:
         self.client: Client = system.open()
         for batch in chunks(bodies(waiting, body_bytes), FILL_BATCH):
             self.client.put_many_at(batch, self._times(batch))
+        settle(where)
 
     def _times(self, items: list[bytes]) -> list[int]:
         times = [self.start_us + self.random.randrange(MONTH_US) for _ in items]
