@@ -5,6 +5,7 @@ A failure prints the steps and a ``@reproduce_failure`` line; that line above th
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from tests.conftest import SimulatedClock, assert_whole
 CLIENTS_MAX = 4
 CHECKED_EVERY = 12  # steps; a check reads the whole queue
 LEASE_S = 10.0
+# Hundreds of queues are made, each with a dozen syncs, and no power is cut: memory will do where there is some.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 # ---------------------------------------------------------------- the model
@@ -156,11 +159,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     SLOTS: ClassVar[int]
     DATA_BYTES: ClassVar[int]
+    FILES: ClassVar[int] = 0  # data files elsewhere; none: one in the queue's own directory
     BODIES: ClassVar[list[int]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-model-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=MEMORY))
         self.clock = SimulatedClock()
         self.model = Model(self.clock, self.SLOTS)
         first = penstock.create(
@@ -170,6 +174,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             spill_bytes=600,
             lease=LEASE_S,
             durability="relaxed",
+            data_dirs=[self.folder / f"disk{n}" for n in range(self.FILES)],
             clock=self.clock,
         )
         self.clients: list[penstock.TimeQueue] = [first]
@@ -453,10 +458,11 @@ class Tight(QueueAgainstModel):
 
 
 class Roomy(QueueAgainstModel):
-    """Lists long enough that their express lanes are used."""
+    """Lists long enough that their express lanes are used, and several data files."""
 
     SLOTS = 60  # below what is handed back in one turn: the model does it all at once
-    DATA_BYTES = 64 << 10
+    DATA_BYTES = 32 << 10
+    FILES = 4
     BODIES: ClassVar[list[int]] = [10, 10, 10, 300]
 
 
