@@ -90,9 +90,11 @@ def encode_body(body: Any) -> tuple[int, bytes]:
             raise Misuse(f"the body is not valid Unicode: {error}") from error
     if isinstance(body, bytes | bytearray | memoryview):
         return CODEC_BYTES, bytes(body)
-    _check_json(body, "the body")
     try:
-        return CODEC_JSON, json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        _check_json(body, "the body")
+        return CODEC_JSON, json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    except Misuse:
+        raise
     except (ValueError, RecursionError) as error:
         raise Misuse(f"the body cannot be written as JSON: {error}") from error
 

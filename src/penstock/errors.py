@@ -57,13 +57,11 @@ class QueueEmpty(PenstockError, _queue.Empty):
 class QueueBusy(PenstockError, TimeoutError):
     """Somebody holds the queue's lock past the deadline: stopped, or stuck in a disk that does not answer."""
 
-    def __init__(self, queue: str, *, waited_s: float) -> None:
-        super().__init__(
-            f"{queue}: its lock was not free within {waited_s:g} s; a process that holds it may be stopped "
-            f"(`penstock stat` lists the clients)"
-        )
+    def __init__(self, queue: str, *, waited_s: float, holder: str = "its holder is not known") -> None:
+        super().__init__(f"{queue}: its lock was not free within {waited_s:g} s: {holder}")
         self.queue = queue
         self.waited_s = waited_s
+        self.holder = holder
 
 
 class TooManyClients(PenstockError):

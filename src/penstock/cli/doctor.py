@@ -199,7 +199,7 @@ def inside(place: Path) -> Iterator[Check]:
 def outlying(place: Path) -> list[Path]:
     """The directories outside of its own that a queue keeps files in."""
     options = msgspec.json.decode((place / "queue.json").read_bytes())
-    folders = [Path(name).parent for name, _ in options["data_files"] if os.path.isabs(name)]
-    if options.get("kernel_dir"):
-        folders.append(Path(options["kernel_dir"]))
+    folders = [Path(name).parent for name, _ in options.data_files if os.path.isabs(name)]
+    if options.kernel_dir:
+        folders.append(Path(options.kernel_dir))
     return sorted(set(folders))

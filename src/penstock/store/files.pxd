@@ -43,3 +43,4 @@ cdef class LocalFiles:
     cdef int _point(self, const unsigned char[::1] view) except -1
     cpdef int write(self, u64 unit, bytes data) except -1
     cpdef bytes read(self, u64 unit, u64 units)
+    cpdef u64 file_end(self, u64 unit) except? 0

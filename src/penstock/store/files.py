@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import json
 import mmap
 import os
 import platform
@@ -16,16 +15,18 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 try:
     import cython
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound, WrongFormat
+from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound
 from penstock.store import layout as L
 from penstock.store import syscalls
+from penstock.store.options import Options, parse
 from penstock.store.words import step
 
 QUEUE_JSON = "queue.json"
@@ -69,9 +70,20 @@ class Lock:
                 os.sched_yield()  # lets other threads of ours run as well, as the sleep below does
                 continue
             if time.monotonic() >= deadline:
-                raise QueueBusy(self._queue, waited_s=self._busy_s)
+                raise QueueBusy(self._queue, waited_s=self._busy_s, holder=self._holder())
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, PAUSE_MAX_S)
+
+    def _holder(self) -> str:
+        """Who holds it, for people, as far as the system tells."""
+        inode = os.fstat(self._fd).st_ino
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path("/proc/locks").read_text().splitlines():
+                words = line.split()
+                if "FLOCK" in words and words[5].endswith(f":{inode}"):
+                    state = Path(f"/proc/{int(words[4])}/stat").read_text().rpartition(")")[2].split()[0]
+                    return f"process {words[4]}{' (stopped)' if state in 'Tt' else ''} holds it"
+        return "its holder is not known"
 
     def release(self) -> None:
         """Also right when it is not held: a caller that was interrupted while acquiring need not know."""
@@ -157,7 +169,7 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
 class LocalFiles:
     """The files of one queue on a local disk: mapped for reading, written by positioned writes, locked byte by byte."""
 
-    def __init__(self, path: Path, options: dict[str, Any], *, busy_s: float) -> None:
+    def __init__(self, path: Path, options: Options, *, busy_s: float) -> None:
         self.path = path
         self.name = str(path)
         self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
@@ -174,12 +186,12 @@ class LocalFiles:
             self.close()
             raise
 
-    def _open(self, options: dict[str, Any], busy_s: float) -> None:
-        kernel_path = Path(options.get("kernel_dir") or self.path) / KERNEL
+    def _open(self, options: Options, busy_s: float) -> None:
+        kernel_path = Path(options.kernel_dir or self.path) / KERNEL
         self.kernel_path = str(kernel_path)
-        self.kernel = self._map(kernel_path, options["kernel_bytes"], mmap.PROT_READ | mmap.PROT_WRITE)
+        self.kernel = self._map(kernel_path, options.kernel_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
         start = 0
-        for name, size_bytes in options["data_files"]:
+        for name, size_bytes in options.data_files:
             data_path = self.path / name
             mapping = self._map(data_path, size_bytes, mmap.PROT_READ)
             fd = os.open(data_path, os.O_RDWR | os.O_CLOEXEC)
@@ -241,6 +253,10 @@ class LocalFiles:
             raise Corrupt(path, offset=(unit - start) * L.UNIT_BYTES, expected="a record inside its file")
         return mapping[(unit - start) * L.UNIT_BYTES : (unit - start + units) * L.UNIT_BYTES]
 
+    def file_end(self, unit: int) -> int:
+        """The first unit behind the file that holds this one."""
+        return self._first_end if unit < self._first_end else self._file_of(unit)[1]
+
     def place_of(self, unit: int) -> tuple[str, int]:
         """File and byte offset of a unit, for messages to people."""
         start, _, _, _, path = self._file_of(unit)
@@ -291,15 +307,6 @@ class LocalFiles:
     def body_path(self, name: str) -> str:
         return str(self._bodies / name)
 
-    # ------------------------------------------------------------ identity, for deciding whether to trust the kernel
-
-    def boot_id(self) -> int:
-        try:
-            text = Path("/proc/sys/kernel/random/boot_id").read_text()
-        except OSError:
-            return 0
-        return int(text.strip().replace("-", ""), 16)
-
 
 def body_name(number: int, slot: int) -> str:
     """File in ``bodies/``: by message number, with the slot, so that its message is found without a search."""
@@ -335,7 +342,7 @@ def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[in
         os.close(fd)
 
 
-def read_options(path: Path) -> dict[str, Any]:
+def read_options(path: Path) -> Options:
     """What ``queue.json`` says, or the error that explains why this is not a queue that can be opened."""
     try:
         text = (path / QUEUE_JSON).read_bytes()
@@ -343,30 +350,14 @@ def read_options(path: Path) -> dict[str, Any]:
         if not path.exists():
             raise QueueNotFound(f"{path}: there is no queue here; make one with `penstock create {path}`") from None
         raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
-    except PermissionError as error:
+    except OSError as error:
         raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
-    try:
-        options = json.loads(text)
-    except ValueError as error:
-        raise Corrupt(
-            str(path / QUEUE_JSON), offset=getattr(error, "pos", 0), expected="JSON", found=str(error)
-        ) from error
-    if not isinstance(options, dict) or options.get("penstock") is None:
-        raise NotAQueue(f"{path}: not a queue: its {QUEUE_JSON} is not Penstock's")
-    if options["penstock"] != L.FORMAT:
-        raise WrongFormat(
-            f"{path}: format {options['penstock']}; this version of Penstock reads format {L.FORMAT}. "
-            f"Use a newer Penstock, or `penstock upgrade`"
-        )
-    missing = {"uuid", "secret", "kernel_bytes", "data_files", "slots", "data_bytes", "spill_bytes"} - options.keys()
-    if missing:
-        raise Corrupt(str(path / QUEUE_JSON), offset=0, expected=f"the options {sorted(missing)}", found="none")
-    return options
+    return parse(text, str(path), str(path / QUEUE_JSON))
 
 
 def create_directory(
     path: Path,
-    options: dict[str, Any],
+    options: Options,
     initialise: Callable[[mmap.mmap], None],
     *,
     data_dirs: list[Path],
@@ -389,7 +380,7 @@ def create_directory(
         names = []
         for i, size_bytes in enumerate(file_bytes):
             if data_dirs:
-                folder = data_dirs[i].resolve() / f"{path.name}-{options['uuid']}"
+                folder = data_dirs[i].resolve() / f"{path.name}-{options.uuid}"
                 folder.mkdir(parents=True)
                 made.append(folder)
                 file_path = folder / f"data.{i}"
@@ -398,19 +389,19 @@ def create_directory(
             _allocate(file_path, size_bytes, zero=True, progress=progress)
             names.append((str(file_path) if data_dirs else file_path.name, size_bytes))
         kernel_folder = aside
-        if options.get("kernel_dir"):
-            kernel_folder = Path(options["kernel_dir"]).resolve() / f"{path.name}-{options['uuid']}-kernel"
+        if options.kernel_dir:
+            kernel_folder = Path(options.kernel_dir).resolve() / f"{path.name}-{options.uuid}-kernel"
             kernel_folder.mkdir(parents=True)
             made.append(kernel_folder)
-            options["kernel_dir"] = str(kernel_folder)
-        _allocate(kernel_folder / KERNEL, options["kernel_bytes"], zero=False, progress=None)
+            options.kernel_dir = str(kernel_folder)
+        _allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
         kernel_path = kernel_folder / KERNEL
-        with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options["kernel_bytes"]) as mapping:
+        with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options.kernel_bytes) as mapping:
             initialise(mapping)
             mapping.flush()
-        options["data_files"] = names
-        with open(aside / QUEUE_JSON, "w") as text:
-            json.dump(options, text, indent=1)
+        options.data_files = names
+        with open(aside / QUEUE_JSON, "wb") as text:
+            text.write(msgspec.json.format(msgspec.json.encode(options), indent=1))
             text.flush()
             os.fsync(text.fileno())
         sync_directory(aside)

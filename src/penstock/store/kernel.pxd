@@ -16,6 +16,7 @@ cdef class Kernel:
     cdef u64 stats_at
     cdef u64 clients_at
     cdef readonly u64 clients
+    cdef u64 data_bytes
 
     cpdef u64 get(self, u64 index) noexcept
     cpdef u64 field(self, u64 slot, u64 field) noexcept
@@ -31,7 +32,7 @@ cdef class Kernel:
     cpdef u64 next_lease_us(self) noexcept
     cpdef bint recover(self) except -1
 
-    @cython.locals(slot=u64, fresh=u64, number=u64)
+    @cython.locals(slot=u64, fresh=u64, number=u64, spilled=u64)
     cpdef Py_ssize_t take(self, u64 units) except? -9
     cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes) except -1
     cpdef int publish_taken(self, u64 slot, u64 now_us) except -1
@@ -40,7 +41,7 @@ cdef class Kernel:
     @cython.locals(slot=u64, ahead=u64)
     cpdef int merge(self) except -1
     cpdef int adopt(self, u64 slot) except -1
-    cpdef int abandon(self, u64 slot, u64 client) except -1
+    cpdef int abandon(self, u64 slot, u64 client, bint tell) except -1
 
     @cython.locals(present=u64, priority=u64, ready=u64, timed=u64, at_us=u64, ready_us=u64)
     cpdef u64 due(self, u64 now_us) noexcept

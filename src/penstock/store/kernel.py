@@ -29,6 +29,7 @@ class Kernel:
         self.stats_at = self.words.load(L.H_STATS_AT)
         self.clients_at = self.words.load(L.H_CLIENTS_AT)
         self.clients = self.words.load(L.H_CLIENTS)
+        self.data_bytes = self.words.load(L.H_DATA_UNITS) * L.UNIT_BYTES
         self.words.use_journal(self.words.load(L.H_JOURNAL_AT), self.words.load(L.H_JOURNAL_ENTRIES))
         self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
         self.ring = Ring(words, self.slots_at, self.words.load(L.H_FILES), self.words.load(L.H_DATA_UNITS))
@@ -122,6 +123,9 @@ class Kernel:
         fresh = self.words.load(L.H_FRESH)
         if slot == 0 and fresh >= self.slots:
             return NO_SLOT
+        spilled = self.words.load(L.H_SPILLED_BYTES)
+        if spilled and (self.words.load(L.H_USED_UNITS) + units) * L.UNIT_BYTES + spilled > self.data_bytes:
+            return NO_ROOM  # bodies of their own count as well: the queue's size is its bound
         if not self.ring.fits(units):
             return NO_ROOM
         if slot != 0:
@@ -133,7 +137,8 @@ class Kernel:
         number = self.words.load(L.H_NUMBER_NEXT)
         if number >= self.words.load(L.H_NUMBER_LIMIT):
             self.words.put(L.H_NUMBER_LIMIT, number + NUMBERS_AHEAD)
-        self.words.put(L.H_NUMBER_NEXT, number + 1)
+        # Raw: a number that was once given to a record on disk is never given again, whatever is rolled back.
+        self.words.raw(L.H_NUMBER_NEXT, number + 1)
         self._set_word(slot, number, L.STATE_FILLING)
         return slot
 
@@ -190,11 +195,14 @@ class Kernel:
                 slot = ahead
             self.words.commit()
 
-    def abandon(self, slot: int, client: int) -> None:
-        """A filled slot that is not to be published: vacant, its room free."""
+    def abandon(self, slot: int, client: int, tell: bool) -> None:
+        """A filled slot that is not to be published: vacant, its room free. Whoever waits for room is told, unless it
+        was only taken in this same turn."""
         self._unchain(slot, client)
         self.words.add(L.H_FILLING, -1)
         self._vacate(slot)
+        if tell:
+            self._room()
         self._count(L.T_ABANDONED, 1)
         self.words.commit()
 
@@ -250,6 +258,7 @@ class Kernel:
         self._unchain(slot, client)
         self.words.add(L.H_PENDING, -1)
         self._vacate(slot)
+        self._room()
         self._count(L.T_ACKS, 1)
         if not self.words.room():
             self.words.commit()
@@ -302,6 +311,7 @@ class Kernel:
         self.order.remove(self.list_of(slot), slot)
         self.words.add(L.H_WAITING, -1)
         self._vacate(slot)
+        self._room()
         self._count(L.T_CANCELS, 1)
         if not self.words.room():
             self.words.commit()
@@ -435,7 +445,6 @@ class Kernel:
         self._set_word(slot, self.number(slot), L.STATE_VACANT)
         self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, self.words.load(L.H_VACANT))
         self.words.put(L.H_VACANT, slot)
-        self._room()
 
     def _client(self, client: int) -> int:
         return self.clients_at + client * L.CLIENT_WORDS

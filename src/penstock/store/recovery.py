@@ -11,7 +11,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,8 @@ from penstock.errors import Corrupt, Misuse
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import LocalFiles, body_name, read_options
-from penstock.store.kernel import Kernel, initialise
+from penstock.store.kernel import NUMBERS_AHEAD, Kernel, initialise
+from penstock.store.options import Options
 from penstock.store.words import Words
 
 DAMAGED = "damaged"
@@ -213,8 +213,13 @@ def _check_ring(image: Image, live: set[int]) -> None:
     cursor = image.view[L.H_CURSOR]
     if cursor not in members:
         image.say(L.H_CURSOR, f"the ring's cursor is slot {cursor}, which is not in the ring")
-    listed = set(image.walk(image.view[L.H_GAPS] & L.MASK32, L.S_GAP, "the list of gaps"))
-    for odd in sorted(listed ^ (gaps - {cursor})):
+    listed = list(image.walk(image.view[L.H_GAPS] & L.MASK32, L.S_GAP, "the list of gaps"))
+    if image.view[L.H_GAPS] >> 32 != (listed[-1] if listed else 0):
+        image.say(L.H_GAPS, "the tail of the list of gaps is wrong")
+    for slot, before in zip(listed, [0, *listed], strict=False):
+        if image.slot(slot, L.S_GAP) >> 32 != before:
+            image.say_slot(slot, L.S_GAP, "wrong link back in the list of gaps")
+    for odd in sorted(set(listed) ^ (gaps - {cursor})):
         image.say_slot(odd, L.S_GAP, "has a gap and is not listed, or the other way round")
 
 
@@ -277,7 +282,7 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
         return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
     try:
         with _held(files):
-            findings = _header_findings(files)
+            findings = _header_findings(files, options)
             if findings:
                 return findings
             try:
@@ -286,17 +291,18 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
                 return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
         check_image(image)
         if deep and not image.findings:
-            check_records(image, files, int(options["secret"], 16))
+            check_records(image, files, options.signature)
         return image.findings
     finally:
         files.close()
 
 
-def _header_findings(files: LocalFiles) -> list[Finding]:
+def _header_findings(files: LocalFiles, options: Options) -> list[Finding]:
     view = memoryview(files.kernel).cast("Q")
     try:
-        slots = min(view[L.H_SLOTS], len(view) // L.SLOT_WORDS)
-        expected = L.regions(slots)
+        expected = L.regions(options.slots + 1 + len(options.data_files))
+        expected[L.H_UUID], expected[L.H_UUID + 1] = options.uuid_words
+        expected[L.H_FILES] = len(options.data_files)
         expected[L.H_DATA_UNITS] = files.data_units
         return [
             Finding(
@@ -340,22 +346,22 @@ def repair_queue(path: str | os.PathLike[str], *, dry_run: bool = False, busy_s:
     return findings
 
 
-def _rebuild(files: LocalFiles, options: dict[str, Any]) -> None:
-    signature = int(options["secret"], 16)
-    file_units = [size // L.UNIT_BYTES for _, size in options["data_files"]]
-    slots = int(options["slots"]) + 1 + len(file_units)
+def _rebuild(files: LocalFiles, options: Options) -> None:
+    signature = options.signature
+    file_units = [size // L.UNIT_BYTES for _, size in options.data_files]
+    slots = options.slots + 1 + len(file_units)
     data = bytearray(files.kernel)
     old = memoryview(data).cast("Q")
     header = L.regions(slots)
     for word, value in header.items():
         old[word] = value
     old[L.H_DATA_UNITS], old[L.H_FILES] = sum(file_units), len(file_units)
-    identity = [old[L.H_UUID], old[L.H_UUID + 1]]
+    limit = old[L.H_NUMBER_LIMIT]
     old.release()
     image = Image(data, files.kernel_path)
     numbers, live, spilled_bytes = _survivors(image, files, signature)
 
-    header |= {L.H_UUID: identity[0], L.H_UUID + 1: identity[1]}
+    header[L.H_UUID], header[L.H_UUID + 1] = options.uuid_words
     kept = {slot: [image.slot(slot, field) for field in range(L.SLOT_WORDS)] for slot in live}
     view = image.view
     for word in range(len(view)):
@@ -363,8 +369,10 @@ def _rebuild(files: LocalFiles, options: dict[str, Any]) -> None:
     initialise(image.words, header, file_units)
     fresh = max(numbers, default=len(file_units)) + 1
     view[L.H_FRESH] = fresh
-    view[L.H_NUMBER_NEXT] = max(numbers.values(), default=0) + 1
-    view[L.H_NUMBER_LIMIT] = max(view[L.H_NUMBER_LIMIT], view[L.H_NUMBER_NEXT])
+    # From the limit on, no number was ever given; a limit that is far off is itself damaged.
+    first = max(numbers.values(), default=0) + 1
+    view[L.H_NUMBER_NEXT] = limit if first <= limit <= first + 2 * NUMBERS_AHEAD else first
+    view[L.H_NUMBER_LIMIT] = view[L.H_NUMBER_NEXT] + NUMBERS_AHEAD
     view[L.H_SPILLED_BYTES] = spilled_bytes
     image = Image(data, files.kernel_path)
     for slot, words in kept.items():
@@ -391,15 +399,18 @@ def _survivors(image: Image, files: LocalFiles, signature: int) -> tuple[dict[in
         if image.slot(slot, L.S_WORD) == 0:
             continue
         number, state = image.number(slot), image.state(slot)
-        numbers[slot] = number
+        numbers[slot] = 0
         if image.slot(slot, L.S_WORD) != image.kernel.word_of(slot, number, state):
             state = L.STATE_WAITING  # let its record decide
+        else:
+            numbers[slot] = number
         if state not in (L.STATE_WAITING, L.STATE_PENDING):
             continue
         if record_fault(image, files, signature, slot) is not None:
             _set_aside(image, files, slot)
             continue
         live.append(slot)
+        numbers[slot] = number
         unit, units = image.place(slot)
         data = files.read(unit, units)
         head = L.RECORD.unpack_from(data)

@@ -49,18 +49,34 @@ def cancel(client: Client, slot: int, number: int) -> bool:
     return True
 
 
-def purge(client: Client, limit: int) -> tuple[int, bool]:
-    """One turn's worth of waiting messages below number ``limit``; how many, and whether that was all."""
-    order = client.kernel.order
-    found: list[int] = []
-    for which in range(L.LIST_LEASES):
-        slot = order.head(which)
-        while slot and len(found) < PURGED_A_TURN_MAX:
-            if client.kernel.number(slot) < limit:
+class Purge:
+    """Every waiting message below a number, some in each turn; where the next turn goes on."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._limit = client.kernel.get(L.H_NUMBER_NEXT)
+        self._which = 0
+        self._place = (0, 0)  # key and number behind which to look
+
+    def turn(self) -> tuple[int, bool]:
+        """How many were removed, and whether there may be more."""
+        kernel = self._client.kernel
+        found: list[int] = []
+        looked = 0
+        while self._which < L.LIST_LEASES and looked < PURGED_A_TURN_MAX:
+            slot = kernel.order.after(self._which, *self._place)
+            if slot == 0:
+                self._which += 1
+                self._place = (0, 0)
+                continue
+            key = kernel.field(slot, L.S_DELIVER_US) if self._which >= L.LIST_TIMED else 0
+            number = kernel.number(slot)
+            self._place = (key, number)
+            looked += 1
+            if number < self._limit:
                 found.append(slot)
-            slot = order.follower(which, 0, slot)
-    _remove(client, found)
-    return len(found), len(found) < PURGED_A_TURN_MAX
+        _remove(self._client, found)
+        return len(found), self._which < L.LIST_LEASES
 
 
 def _remove(client: Client, slots: list[int]) -> None:
@@ -80,11 +96,15 @@ def _remove(client: Client, slots: list[int]) -> None:
 
 def sweep_bodies(client: Client) -> None:
     """Bodies whose message is gone: whoever removed it died before the file was."""
+    kernel = client.kernel
     for name in client.files.body_names():
-        number, _, slot = name.partition("-")
-        at = int(slot, 16)
-        kernel = client.kernel
-        if at >= kernel.slots or kernel.number(at) != int(number, 16) or kernel.state(at) <= L.STATE_VACANT:
+        try:
+            number, slot = (int(part, 16) for part in name.split("-"))
+        except ValueError:
+            continue  # not ours
+        if body_name(number, slot) == name and not (
+            slot < kernel.slots and kernel.number(slot) == number and kernel.state(slot) > L.STATE_VACANT
+        ):
             client.files.remove_body(name)
 
 
@@ -97,7 +117,7 @@ def stats(client: Client) -> Stats:
     due_us = client.kernel.next_due_us()
     return Stats(
         path=client.name,
-        uuid=client.options["uuid"],
+        uuid=client.options.uuid,
         waiting=waiting,
         ready=sum(order.count(L.LIST_READY + p) for p in range(L.PRIORITIES)),
         timed=sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES)),

@@ -11,7 +11,7 @@ cdef class Client:
     cdef readonly object path
     cdef readonly str name
     cdef readonly object clock
-    cdef readonly dict options
+    cdef readonly object options
     cdef readonly object mutex
     cdef readonly bint closed
     cdef public int filling

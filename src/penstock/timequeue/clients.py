@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.errors import Corrupt, Misuse, QueueClosed, TooManyClients
+from penstock.errors import Corrupt, Misuse, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
 from penstock.store.files import Clock, LocalFiles, body_name, read_options
 from penstock.store.kernel import OWED_ROOM, Kernel
@@ -48,8 +48,8 @@ class Client:
         self.words = Words(self.files.kernel, self.files.kernel_path)
         self.kernel = Kernel(self.words)
         self._check_header()
-        self.signature = int(self.options["secret"], 16)
-        self.id_prefix = self.options["uuid"].replace("-", "")[:16] + "-"
+        self.signature = self.options.signature
+        self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files.kernel, L.H_WAKE)
         self.producers = Bell(self.files.kernel, L.H_ROOM)
         self.looked_us = 0
@@ -58,16 +58,22 @@ class Client:
         self.turn(self._register)
 
     def _check_header(self) -> None:
-        expected = L.regions(self.kernel.get(L.H_SLOTS))
+        """The kernel is one of this format, of this queue and of its sizes."""
+        files = len(self.options.data_files)
+        expected = L.regions(self.options.slots + 1 + files)
+        expected[L.H_UUID], expected[L.H_UUID + 1] = self.options.uuid_words
+        expected[L.H_FILES] = files
+        expected[L.H_DATA_UNITS] = self.files.data_units
         for index, value in expected.items():
             found = self.kernel.get(index)
             if found != value:
                 raise Corrupt(
                     self.files.kernel_path, offset=index * L.WORD_BYTES, expected=f"{value:#x}", found=f"{found:#x}"
                 )
-        if self.kernel.get(L.H_DATA_UNITS) != self.files.data_units:
-            raise Corrupt(
-                self.files.kernel_path, offset=L.H_DATA_UNITS * L.WORD_BYTES, expected=f"{self.files.data_units}"
+        if self.kernel.get(L.H_FEATURES):
+            raise WrongFormat(
+                f"{self.name}: a newer Penstock keeps things in this queue that this version does not know "
+                f"(features {self.kernel.get(L.H_FEATURES):#x})"
             )
 
     # ------------------------------------------------------------ turns at the lock
@@ -84,13 +90,13 @@ class Client:
                 self.files.lock.acquire()
                 self.kernel.recover()
                 try:
-                    result = work(*arguments)
+                    return work(*arguments)
                 except BaseException:
                     self.kernel.rollback()
                     raise
-                if self.kernel.get(L.H_OWED):
-                    self._pay()
-                return result
+                finally:
+                    if self.kernel.get(L.H_OWED):
+                        self._pay()
             finally:
                 self.files.lock.release()
 
@@ -134,7 +140,7 @@ class Client:
         spilled = (self.kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPILLED
         if spilled:
             self.kernel.spill(-self.kernel.field(slot, L.S_LEASE_US))
-        self.kernel.abandon(slot, index)
+        self.kernel.abandon(slot, index, True)
         if spilled:
             self.files.remove_body(body_name(number, slot))
 

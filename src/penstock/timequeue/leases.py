@@ -91,8 +91,13 @@ class Consumer:
         enqueued_us, flags, kind, meta, body, fault = record.read(data, self._client.signature, number, slot, unit)
         if flags & L.FLAG_SPILLED:
             body, fault = self._spilled(body, number, slot)
-        if self._kernel.number(slot) != number or self._kernel.attempts(slot) != attempts:
-            return None
+        there = self._kernel.state(slot)
+        if (
+            self._kernel.number(slot) != number
+            or self._kernel.attempts(slot) != attempts
+            or (there != L.STATE_WAITING and there != L.STATE_PENDING)
+        ):
+            return None  # gone, or another delivery: what was copied may be somebody else's record
         if fault is not None:
             path, offset = self._files.place_of(unit)
             raise Corrupt(path, offset=offset, expected=f"the record of message {number}", found=fault)
@@ -127,7 +132,9 @@ class Consumer:
     # ------------------------------------------------------------ what becomes of a delivery; each is one turn
 
     def _held(self, message: Message) -> bool:
-        return self._kernel.holds(message.slot, message.number, message.attempts, self._client.owner)
+        return message._receiver is self._receiver and self._kernel.holds(
+            message.slot, message.number, message.attempts, self._client.owner
+        )
 
     def _require(self, message: Message) -> None:
         if not self._held(message):

@@ -13,6 +13,7 @@ from penstock.errors import Misuse
 from penstock.store import layout as L
 from penstock.store.files import Clock, create_directory
 from penstock.store.kernel import initialise
+from penstock.store.options import Options
 from penstock.store.words import Words
 from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_seconds
 
@@ -61,20 +62,20 @@ def create(
     file_bytes = [share] * files
     identity = uuid.uuid4()
     header = L.regions(slots + 1 + files)
-    header[L.H_UUID] = identity.int & L.MASK64
-    header[L.H_UUID + 1] = identity.int >> 64
-    options: dict[str, Any] = {
-        "penstock": L.FORMAT,
-        "uuid": str(identity),
-        "secret": secrets.token_hex(8),
-        "slots": slots,
-        "data_bytes": share * files,
-        "spill_bytes": spill_bytes,
-        "lease_s": lease,
-        "durability": durability,
-        "kernel_bytes": header[L.H_KERNEL_BYTES],
-        "kernel_dir": os.fspath(kernel_dir) if kernel_dir is not None else None,
-    }
+    options = Options(
+        penstock=L.FORMAT,
+        uuid=str(identity),
+        secret=secrets.token_hex(8),
+        slots=slots,
+        data_bytes=share * files,
+        spill_bytes=spill_bytes,
+        lease_s=lease,
+        durability=durability,
+        kernel_bytes=header[L.H_KERNEL_BYTES],
+        kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
+    )
+
+    header[L.H_UUID], header[L.H_UUID + 1] = options.uuid_words
 
     def fill(mapping: Any) -> None:
         words = Words(mapping, str(where))

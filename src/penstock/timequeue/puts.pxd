@@ -20,6 +20,8 @@ cdef class Entry:
     cdef readonly u64 number
     cdef readonly u64 unit
 
+    cdef int spill(self) except -1
+    cdef int keep(self) except -1
     cpdef str id(self, str prefix)
 
 @cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64)
@@ -47,7 +49,7 @@ cdef class Producer:
     @cython.locals(slot=Py_ssize_t, used_bytes=u64, units=u64)
     cdef Py_ssize_t _take(self, Entry item) except? -9
     cdef int _undo(self, Entry item) except -1
-    @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, data=bytes)
+    @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes)
     cpdef int _copy(self, list items, u64 now_us, bint sync) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
     @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)

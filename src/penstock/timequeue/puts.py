@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,11 +14,12 @@ from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
 from penstock.store.kernel import NO_ROOM, NO_SLOT
-from penstock.timequeue.clients import Client
+from penstock.timequeue.clients import TOMBSTONE, Client
 
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
 RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PADDING = bytes(L.UNIT_BYTES)
 
 
@@ -48,8 +49,29 @@ class Entry:
         self.spilled: bytes | None = None
         self.slot = self.number = self.unit = 0
 
+    def spill(self) -> None:
+        """The body becomes a file of its own; the record only says how long it is."""
+        self.spilled = self.body
+        self.body = L.SPILL.pack(len(self.spilled), record.crc32(self.spilled))
+        self.check = record.crc32(self.body, record.crc32(self.meta))
+        self.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT
+
+    def keep(self) -> None:
+        """Undo ``spill``."""
+        assert self.spilled is not None
+        self.body = self.spilled
+        self.spilled = None
+        self.check = record.crc32(self.body, record.crc32(self.meta))
+        self.info &= ~(L.FLAG_SPILLED << L.FLAGS_SHIFT)
+
     def id(self, prefix: str) -> str:
         return f"{prefix}{self.slot:x}-{self.number:x}"
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_us: int) -> int:
@@ -62,7 +84,7 @@ def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_
         raise Misuse("give deliver_at or delay, not both")
     if delay is not None:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        if not _is_number(seconds):
             raise Misuse(f"delay must be a number of seconds or a timedelta, not {delay!r}")
         if seconds < 0:
             raise Misuse(f"delay must not be negative: {delay!r}")
@@ -72,15 +94,15 @@ def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise Misuse(f"deliver_at must be an aware datetime: {moment!r} has no time zone")
-        span = moment - datetime.fromtimestamp(0, tz=moment.tzinfo)
+        span = moment.astimezone(UTC) - _EPOCH  # in UTC: a subtraction within one zone ignores its summer time
         return _bounded((span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds, moment)
-    if isinstance(moment, bool) or not isinstance(moment, int | float) or not math.isfinite(moment):
+    if not _is_number(moment):
         raise Misuse(f"deliver_at must be an aware datetime or epoch seconds, not {moment!r}")
     return _bounded(round(moment * 1_000_000), moment)
 
 
 def _bounded(us: int, given: object) -> int:
-    if us >= L.DELIVER_US_MAX:
+    if abs(us) >= L.DELIVER_US_MAX:
         raise Misuse(f"a delivery time of {given!r} is too far away")
     return max(us, 1)  # before 1970 is long due; 0 means "at once"
 
@@ -115,8 +137,8 @@ class Producer:
         self._kernel = client.kernel
         self._files = client.files
         self._wall_us = client.clock.wall_us
-        self._data_bytes = int(client.options["data_bytes"])
-        self._spill_bytes = int(client.options["spill_bytes"])
+        self._data_bytes = client.options.data_bytes
+        self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
 
     def put(self, items: list[Entry], sync: bool) -> None:
@@ -142,9 +164,15 @@ class Producer:
         item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
         if not item.deliver_us:
             item.deliver_us = now_us
-        self._files.write(item.unit, self._record(item, now_us, 1, 0))
-        kernel.describe(slot, item.deliver_us, item.info, 0)
-        kernel.publish_taken(slot, now_us)
+        try:
+            self._files.write(item.unit, self._record(item, now_us, 1, 0))
+            kernel.describe(slot, item.deliver_us, item.info, 0)
+            kernel.publish_taken(slot, now_us)
+        except BaseException:
+            kernel.rollback()
+            if kernel.number(slot) != item.number or kernel.state(slot) != L.STATE_WAITING:  # it was not published
+                self._files.write(item.unit, TOMBSTONE)
+            raise
         return True
 
     def put_staged(self, items: list[Entry], sync: bool) -> None:
@@ -196,35 +224,33 @@ class Producer:
             return NO_ROOM
         slot = self._kernel.take(units)
         if slot >= 0:
-            item.spilled = item.body
-            item.body = L.SPILL.pack(len(item.spilled), record.crc32(item.spilled))
-            item.check = record.crc32(item.body, record.crc32(item.meta))
-            item.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT
+            item.spill()
         return slot
 
     def _undo(self, item: Entry) -> None:
         """Give up a reserved slot that nothing was written to."""
         if item.spilled is not None:
             self._kernel.spill(-len(item.spilled))
-            item.body = item.spilled
-            item.spilled = None
-            item.info &= ~(L.FLAG_SPILLED << L.FLAGS_SHIFT)
-        self._kernel.abandon(item.slot, self._client.index)
+            item.keep()
+        if item.info >> L.FLAGS_SHIFT & L.FLAG_READY:
+            item.deliver_us = 0
+        self._kernel.abandon(item.slot, self._client.index, False)
         item.slot = 0
 
     def _copy(self, items: list[Entry], now_us: int, sync: bool) -> None:
         """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
         run: list[bytes] = []
-        start = following = size_bytes = 0
+        start = following = size_bytes = limit = 0
         for index, item in enumerate(items):
             if item.spilled is not None:
                 self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
             data = self._record(item, now_us, len(items), index)
-            if run and (item.unit != following or size_bytes > RUN_BYTES_MAX):
+            if run and (item.unit != following or item.unit >= limit or size_bytes > RUN_BYTES_MAX):
                 self._files.write(start, b"".join(run))
                 run = []
             if not run:
                 start = item.unit
+                limit = self._files.file_end(start)
                 size_bytes = 0
             elif size_bytes % L.UNIT_BYTES:
                 run.append(_PADDING[size_bytes % L.UNIT_BYTES :])
@@ -274,7 +300,7 @@ class Producer:
     def _full(self, code: int, item: Entry) -> QueueFull | BodyTooLarge:
         options = self._client.options
         if code == NO_SLOT:
-            return QueueFull(self._client.name, which="slots", size=int(options["slots"]))
+            return QueueFull(self._client.name, which="slots", size=options.slots)
         wanted = len(item.body) + len(item.meta) + L.RECORD_BYTES
         return QueueFull(self._client.name, which="data", size=self._data_bytes, wanted=wanted)
 
@@ -283,7 +309,7 @@ class Producer:
         for item in items:
             if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
                 raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
-        if len(items) > int(self._client.options["slots"]):
+        if len(items) > self._client.options.slots:
             raise Misuse(
-                f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options['slots']} slots"
+                f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options.slots} slots"
             )

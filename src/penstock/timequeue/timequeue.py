@@ -85,8 +85,8 @@ class TimeQueue:
         self._client: Client | None = client
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
-        self._lease_s = float(client.options["lease_s"])
-        self._sync = client.options["durability"] == "commit"
+        self._lease_s = client.options.lease_s
+        self._sync = client.options.durability == "commit"
         client.turn(administration.sweep_bodies, client)
 
     def _mine(self) -> Client:
@@ -172,12 +172,14 @@ class TimeQueue:
             if durability not in DURABILITIES:
                 raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
             sync = durability == "commit"
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
         try:
             self._producer.put(items, sync)
         except QueueFull:
             if timeout is None:
                 raise
-            self._put_when_room(items, check_seconds("timeout", timeout), sync)
+            self._put_when_room(items, timeout, sync)
 
     def _put_when_room(self, items: list[Entry], timeout: float, sync: bool) -> None:
         client = self._mine()
@@ -276,13 +278,13 @@ class TimeQueue:
     def purge(self) -> int:
         """Remove every waiting message that was there when this was called; how many."""
         client = self._mine()
-        limit = client.kernel.get(L.H_NUMBER_NEXT)
+        purge = administration.Purge(client)
         removed = 0
-        while True:
-            more, last = client.turn(administration.purge, client, limit)
-            removed += more
-            if last:
-                return removed
+        more = True
+        while more:
+            count, more = client.turn(purge.turn)
+            removed += count
+        return removed
 
     def qsize(self) -> int:
         """Waiting messages, due or not."""

@@ -1,0 +1,61 @@
+"""Owns ``queue.json``: what is fixed when a queue is made. Pure; ``files.py`` reads and writes it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.errors import Corrupt, NotAQueue, WrongFormat
+from penstock.store import layout as L
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """Identity, sizes and habits of a queue. Names that a later version adds are ignored."""
+
+    penstock: int  # format version
+    uuid: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+    secret: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+    slots: Positive
+    data_bytes: Positive
+    spill_bytes: Size
+    lease_s: Annotated[float, msgspec.Meta(gt=0)]
+    durability: str
+    kernel_bytes: Positive
+    kernel_dir: str | None = None
+    data_files: list[tuple[str, Positive]] = []
+
+    @property
+    def signature(self) -> int:
+        return int(self.secret, 16)
+
+    @property
+    def uuid_words(self) -> tuple[int, int]:
+        number = int(self.uuid.replace("-", ""), 16)
+        return number & L.MASK64, number >> 64
+
+
+def parse(text: bytes, queue: str, path: str) -> Options:
+    """What the bytes of a ``queue.json`` say, or the error that explains why this is not a queue to be opened."""
+    try:
+        raw = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise Corrupt(path, offset=0, expected="JSON", found=str(error)) from error
+    if not isinstance(raw, dict) or "penstock" not in raw:
+        raise NotAQueue(f"{queue}: not a queue: its queue.json is not Penstock's")
+    if raw["penstock"] != L.FORMAT:
+        raise WrongFormat(
+            f"{queue}: format {raw['penstock']}; this version of Penstock reads format {L.FORMAT}. Use a newer Penstock"
+        )
+    try:
+        options = msgspec.convert(raw, Options)
+    except msgspec.ValidationError as error:
+        raise Corrupt(path, offset=0, expected="the options of a queue", found=str(error)) from error
+    if not options.data_files:
+        raise Corrupt(path, offset=0, expected="at least one data file", found="none")
+    if any(size % L.PAGE_BYTES for _, size in options.data_files):
+        raise Corrupt(path, offset=0, expected="data files of whole pages", found=str(options.data_files))
+    return options
