@@ -1,5 +1,7 @@
 cimport cython
 
+ctypedef unsigned long long u64
+
 @cython.final
 @cython.freelist(64)
 cdef class Message:
@@ -19,3 +21,8 @@ cdef class Message:
     cdef public unsigned long long lease_us
     cdef readonly unsigned long long owner
     cdef public str state
+
+@cython.locals(message=Message)
+cpdef Message new_message(object receiver, u64 slot, u64 number, u64 attempts, u64 deliver_us, u64 enqueued_us,
+                          int priority, int codec, bytes meta, bytes data, u64 last_attempt_us, u64 lease_us,
+                          u64 owner, str state)

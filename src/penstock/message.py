@@ -60,39 +60,23 @@ class Message:
         "state",
     )
 
-    def __init__(
-        self,
-        receiver: Receiver,
-        slot: int,
-        number: int,
-        attempts: int,
-        deliver_us: int,
-        enqueued_us: int,
-        priority: int,
-        codec: int,
-        meta: bytes,
-        data: bytes,
-        last_attempt_us: int,
-        lease_us: int,
-        owner: int,
-        state: str,
-    ) -> None:
-        self._receiver = receiver
-        self._codec = codec
-        self._meta_bytes = meta
-        self._meta: Meta | None = None
-        self._body: Any = None
-        self.slot = slot
-        self.number = number
-        self.attempts = attempts
-        self.deliver_us = deliver_us
-        self.enqueued_us = enqueued_us
-        self.priority = priority
-        self.data = data
-        self.last_attempt_us = last_attempt_us
-        self.lease_us = lease_us
-        self.owner = owner
-        self.state = state
+    # Made by ``new_message``: without a constructor's fourteen arguments, of which the compiled core makes no objects.
+    _receiver: Receiver
+    _codec: int
+    _meta_bytes: bytes
+    _meta: Meta | None
+    _body: Any
+    slot: int
+    number: int
+    attempts: int
+    deliver_us: int
+    enqueued_us: int
+    priority: int
+    data: bytes
+    last_attempt_us: int
+    lease_us: int
+    owner: int
+    state: str
 
     @property
     def id(self) -> str:
@@ -171,3 +155,39 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.id} priority={self.priority} attempts={self.attempts}>"
+
+
+def new_message(
+    receiver: Receiver,
+    slot: int,
+    number: int,
+    attempts: int,
+    deliver_us: int,
+    enqueued_us: int,
+    priority: int,
+    codec: int,
+    meta: bytes,
+    data: bytes,
+    last_attempt_us: int,
+    lease_us: int,
+    owner: int,
+    state: str,
+) -> Message:
+    message = Message.__new__(Message)
+    message._receiver = receiver
+    message._codec = codec
+    message._meta_bytes = meta
+    message._meta = None
+    message._body = None
+    message.slot = slot
+    message.number = number
+    message.attempts = attempts
+    message.deliver_us = deliver_us
+    message.enqueued_us = enqueued_us
+    message.priority = priority
+    message.data = data
+    message.last_attempt_us = last_attempt_us
+    message.lease_us = lease_us
+    message.owner = owner
+    message.state = state
+    return message

@@ -367,10 +367,10 @@ def create_directory(
     """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise QueueExists(f"{path}: there is something here already")
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     made: list[Path] = []
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         os.mkdir(aside)
         made.append(aside)
         for name in (BODIES, NOTIFY, "sync"):
@@ -413,6 +413,8 @@ def create_directory(
             raise
         made.clear()
         sync_directory(path.parent)
+    except PermissionError as error:
+        raise NotAllowed(f"{path}: a queue cannot be made here: {error}") from error
     finally:
         for folder in made:
             remove_tree(folder)

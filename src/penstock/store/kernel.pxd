@@ -7,6 +7,15 @@ from penstock.store.words cimport Words
 ctypedef unsigned long long u64
 
 @cython.final
+@cython.freelist(1024)
+cdef class Delivery:
+    cdef readonly u64 slot
+    cdef readonly u64 number
+    cdef readonly u64 attempts
+    cdef readonly u64 deliver_us
+    cdef readonly u64 place
+
+@cython.final
 cdef class Kernel:
     cdef readonly Words words
     cdef readonly Order order
@@ -25,7 +34,8 @@ cdef class Kernel:
     cpdef u64 attempts(self, u64 slot) noexcept
     @cython.locals(mixed=u64)
     cpdef u64 word_of(self, u64 slot, u64 number, u64 state) noexcept
-    cpdef tuple delivery(self, u64 slot)
+    @cython.locals(found=Delivery)
+    cpdef Delivery delivery(self, u64 slot)
     cpdef bint holds(self, u64 slot, u64 number, u64 attempts, u64 owner) noexcept
     @cython.locals(present=u64, earliest=u64, priority=u64)
     cpdef u64 next_due_us(self) noexcept

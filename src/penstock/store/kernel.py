@@ -19,6 +19,18 @@ NUMBERS_AHEAD = 1 << 20  # the number limit is raised by this much at a time, so
 OWED_ROOM = 1 << 32
 
 
+class Delivery:
+    """A message as its slot has it: what a receiver needs to find it and to prove later that it is still meant."""
+
+    __slots__ = ("attempts", "deliver_us", "number", "place", "slot")
+
+    slot: int
+    number: int
+    attempts: int
+    deliver_us: int
+    place: int
+
+
 class Kernel:
     """Header and slots of one queue."""
 
@@ -57,16 +69,15 @@ class Kernel:
         mixed = ((number * L.MIX_NUMBER) ^ (slot * L.MIX_SLOT) ^ (state * L.MIX_STATE)) & L.MASK64
         return (number << L.NUMBER_SHIFT) | (state << L.STATE_SHIFT) | (mixed >> 52)
 
-    def delivery(self, slot: int) -> tuple[int, int, int, int, int]:
-        """What a receiver needs to know: slot, number, attempts, delivery time, place."""
+    def delivery(self, slot: int) -> Delivery:
         at = self.slots_at + slot * L.SLOT_WORDS
-        return (
-            slot,
-            self.number(slot),
-            self.attempts(slot),
-            self.words.load(at + L.S_DELIVER_US),
-            self.words.load(at + L.S_PLACE),
-        )
+        found = Delivery.__new__(Delivery)
+        found.slot = slot
+        found.number = self.number(slot)
+        found.attempts = self.attempts(slot)
+        found.deliver_us = self.words.load(at + L.S_DELIVER_US)
+        found.place = self.words.load(at + L.S_PLACE)
+        return found
 
     def holds(self, slot: int, number: int, attempts: int, owner: int) -> bool:
         """Whether this delivery of this message still belongs to this owner."""
@@ -236,11 +247,9 @@ class Kernel:
                 return ready
         return 0
 
-    def claim_many(
-        self, most: int, now_us: int, lease_us: int, client: int, owner: int
-    ) -> list[tuple[int, int, int, int, int]]:
+    def claim_many(self, most: int, now_us: int, lease_us: int, client: int, owner: int) -> list[Delivery]:
         """Deliver up to ``most`` due messages to an owner: pending, with a lease and one more attempt each."""
-        claimed: list[tuple[int, int, int, int, int]] = []
+        claimed: list[Delivery] = []
         while len(claimed) < most:
             slot = self.due(now_us)
             if slot == 0:

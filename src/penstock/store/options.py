@@ -50,6 +50,9 @@ def parse(text: bytes, queue: str, path: str) -> Options:
         raise WrongFormat(
             f"{queue}: format {raw['penstock']}; this version of Penstock reads format {L.FORMAT}. Use a newer Penstock"
         )
+    missing = {field.name for field in msgspec.structs.fields(Options) if field.required} - raw.keys()
+    if missing:
+        raise Corrupt(path, offset=0, expected=f"the options {', '.join(sorted(missing))}", found="none")
     try:
         options = msgspec.convert(raw, Options)
     except msgspec.ValidationError as error:

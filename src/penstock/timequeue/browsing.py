@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from penstock.message import PENDING, WAITING, Message
 from penstock.store import layout as L
+from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import Client
-from penstock.timequeue.leases import Consumer, Delivery
+from penstock.timequeue.leases import Consumer
 
 LOOKED_A_TURN_MAX = 256
 

@@ -1,9 +1,9 @@
 cimport cython
-from penstock.message cimport Message
+from penstock.message cimport Message, new_message
 from penstock.store cimport layout as L
 from penstock.store cimport record
 from penstock.store.files cimport LocalFiles
-from penstock.store.kernel cimport Kernel
+from penstock.store.kernel cimport Delivery, Kernel
 from penstock.timequeue.clients cimport Client
 
 ctypedef unsigned long long u64
@@ -25,10 +25,10 @@ cdef class Consumer:
 
     @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
     cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
-    @cython.locals(found=list, owner=u64)
+    @cython.locals(found=list, owner=u64, delivery=Delivery, message=Message)
     cpdef list messages(self, Look look)
-    @cython.locals(slot=u64, number=u64, attempts=u64, deliver_us=u64, place=u64, unit=u64, data=bytes, kind=int, flags=int, there=u64)
-    cpdef Message read(self, tuple delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
+    @cython.locals(slot=u64, number=u64, unit=u64, data=bytes, kind=int, flags=int, there=u64)
+    cpdef Message read(self, Delivery delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
     @cython.locals(message=Message, kernel=Kernel, lost=Message, bodies=list)

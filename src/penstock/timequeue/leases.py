@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.errors import Corrupt, LeaseLost
-from penstock.message import DONE, PENDING, Message, Receiver
+from penstock.message import DONE, PENDING, Message, Receiver, new_message
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
+from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.notify import sleep_s
-
-Delivery = tuple[int, int, int, int, int]  # slot, number, attempts, delivery time, place
 
 
 class Look:
@@ -75,38 +74,38 @@ class Consumer:
     def messages(self, look: Look) -> list[Message]:
         """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""
         owner = self._client.owner
-        read = self.read
         found = []
         for delivery in look.deliveries:
-            message = read(delivery, look.now_us, look.now_us + look.lease_us, owner, PENDING)
+            message = self.read(delivery, look.now_us, look.now_us + look.lease_us, owner, PENDING)
             if message is not None:
                 found.append(message)
         return found
 
     def read(self, delivery: Delivery, attempt_us: int, lease_us: int, owner: int, state: str) -> Message | None:
         """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile."""
-        slot, number, attempts, deliver_us, place = delivery
-        unit = place >> L.PLACE_SHIFT
-        data = self._files.read(unit, place & L.PLACE_MASK)
+        slot = delivery.slot
+        number = delivery.number
+        unit = delivery.place >> L.PLACE_SHIFT
+        data = self._files.read(unit, delivery.place & L.PLACE_MASK)
         enqueued_us, flags, kind, meta, body, fault = record.read(data, self._client.signature, number, slot, unit)
         if flags & L.FLAG_SPILLED:
             body, fault = self._spilled(body, number, slot)
         there = self._kernel.state(slot)
         if (
             self._kernel.number(slot) != number
-            or self._kernel.attempts(slot) != attempts
+            or self._kernel.attempts(slot) != delivery.attempts
             or (there != L.STATE_WAITING and there != L.STATE_PENDING)
         ):
             return None  # gone, or another delivery: what was copied may be somebody else's record
         if fault is not None:
             path, offset = self._files.place_of(unit)
             raise Corrupt(path, offset=offset, expected=f"the record of message {number}", found=fault)
-        return Message(
+        return new_message(
             self._receiver,
             slot,
             number,
-            attempts,
-            deliver_us,
+            delivery.attempts,
+            delivery.deliver_us,
             enqueued_us,
             kind & 0xF,
             kind >> 4,

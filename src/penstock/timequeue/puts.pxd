@@ -24,9 +24,13 @@ cdef class Entry:
     cdef int keep(self) except -1
     cpdef str id(self, str prefix)
 
-@cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64)
+@cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers)
+
+@cython.locals(items=list)
+cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
+                   object headers)
 
 @cython.final
 cdef class Producer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,14 +41,15 @@ class Entry:
 
     __slots__ = ("body", "check", "deliver_us", "info", "meta", "number", "slot", "spilled", "unit")
 
-    def __init__(self, body: bytes, meta: bytes, deliver_us: int, info: int) -> None:
-        self.body = body
-        self.meta = meta
-        self.deliver_us = deliver_us  # 0: at once
-        self.info = info
-        self.check = record.crc32(body, record.crc32(meta)) if meta else record.crc32(body)
-        self.spilled: bytes | None = None
-        self.slot = self.number = self.unit = 0
+    body: bytes
+    meta: bytes
+    deliver_us: int  # 0: at once
+    info: int
+    check: int
+    spilled: bytes | None
+    slot: int
+    number: int
+    unit: int
 
     def spill(self) -> None:
         """The body becomes a file of its own; the record only says how long it is."""
@@ -126,7 +128,37 @@ def entry(
     meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
     deliver_us = 0 if deliver_at is None and delay is None else to_us(deliver_at, delay, now_us)
     flags = 0 if deliver_us else L.FLAG_READY
-    return Entry(data, meta, deliver_us, priority | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT)
+    item = Entry.__new__(Entry)
+    item.body = data
+    item.meta = meta
+    item.deliver_us = deliver_us
+    item.info = priority | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
+    item.check = record.crc32(data, record.crc32(meta)) if meta else record.crc32(data)
+    item.spilled = None
+    item.slot = item.number = item.unit = 0
+    return item
+
+
+def entries(
+    bodies: Iterable[Any],
+    now_us: int,
+    deliver_at: float | datetime | None,
+    delay: float | timedelta | None,
+    priority: int,
+    type: str | None,
+    key: str | None,
+    headers: dict[str, str] | None,
+) -> list[Entry]:
+    """Entries of a batch; a ``Draft`` brings its own options."""
+    items = []
+    for body in bodies:
+        if body.__class__ is Draft:
+            items.append(
+                entry(body.body, now_us, body.deliver_at, body.delay, body.priority, body.type, body.key, body.headers)
+            )
+        else:
+            items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers))
+    return items
 
 
 class Producer:

@@ -22,7 +22,7 @@ from penstock.timequeue.administration import Stats
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.clients import Client
 from penstock.timequeue.leases import Consumer
-from penstock.timequeue.puts import Draft, Entry, Producer, entry
+from penstock.timequeue.puts import Entry, Producer, entries, entry
 
 DURABILITIES = ("commit", "relaxed")
 
@@ -151,16 +151,7 @@ class TimeQueue:
         [b'b', b'a']
         """
         now_us = self._clock.wall_us()
-        items = []
-        for body in bodies:
-            if body.__class__ is Draft:
-                items.append(
-                    entry(
-                        body.body, now_us, body.deliver_at, body.delay, body.priority, body.type, body.key, body.headers
-                    )
-                )
-            else:
-                items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers))
+        items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers)
         if items:
             self._put(items, timeout, durability)
         return MessageIds(self._mine().id_prefix, items)
