@@ -179,24 +179,32 @@ def _whole_lines(file: Path) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------- what people see
 
 
-def status(account: Account, guests: int, alive: int, queue: penstock.TimeQueue) -> str:
+Status = dict[str, int]
+
+
+def status(account: Account, alive: int, queue: penstock.TimeQueue) -> Status:
     stats = queue.stats()
-    return (
-        f"booked {len(account.booked):>4}/{guests}   calls {len(account.calls):>5}   done {len(account.finished):>4}   "
-        f"waiting {stats.waiting:>4}   on the line {stats.pending:>2}   receivers {alive}   killed {len(account.died)}"
-    )
+    return {
+        "booked": len(account.booked),
+        "calls made": len(account.calls),
+        "guests done": len(account.finished),
+        "waiting": stats.waiting,
+        "on the line": stats.pending,
+        "receivers": alive,
+        "killed": len(account.died),
+    }
 
 
 @contextlib.contextmanager
-def live_view() -> Iterator[Callable[[str], None]]:
+def live_view(guests: int) -> Iterator[Callable[[Status], None]]:
     """Shows a panel that changes, in a terminal; elsewhere a line a second."""
     next_s = 0.0
 
-    def plain(text: str) -> None:
+    def plain(now: Status) -> None:
         nonlocal next_s
         if time.monotonic() >= next_s:
             next_s = time.monotonic() + PLAIN_VIEW_EVERY_S
-            print(text, flush=True)
+            print("   ".join(f"{name} {count}" for name, count in now.items()), flush=True)
 
     if not sys.stdout.isatty():
         yield plain
@@ -207,8 +215,14 @@ def live_view() -> Iterator[Callable[[str], None]]:
     except ImportError:
         yield plain
         return
+
+    def panel(now: Status) -> Panel:
+        done = now["guests done"] * BAR_WIDTH // guests
+        lines = ["#" * done + "." * (BAR_WIDTH - done), *(f"{name:<12} {count:>6}" for name, count in now.items())]
+        return Panel("\n".join(lines), title=f"wake-up calls for {guests} guests", expand=False)
+
     with Live(refresh_per_second=10) as live:
-        yield lambda text: live.update(Panel(text.replace("   ", "\n"), title="wake-up calls", expand=False))
+        yield lambda now: live.update(panel(now))
 
 
 def histogram(late_s: list[float]) -> list[str]:
@@ -274,13 +288,13 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         arguments = (str(path), str(journals / f"receiver-{n}.jsonl"), n, end_s, str(doom))
         receivers.append(_processes.Process(target=make_calls, args=arguments, daemon=True))
     try:
-        with live_view() as show:
+        with live_view(options.guests) as show:
             for process in (*receivers, *senders):
                 process.start()
             while True:
                 account = Account.read(journals)
                 alive = sum(process.is_alive() for process in receivers)
-                show(status(account, options.guests, alive, queue))
+                show(status(account, alive, queue))
                 if victims and (time.time() > half_s or 2 * len(account.finished) > options.guests):
                     doom.touch()
                     victims = 0

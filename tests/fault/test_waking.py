@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import resource
@@ -136,21 +137,6 @@ class Actor:
 State = tuple[bytes, tuple[Actor, ...], tuple[tuple[int, int], ...]]
 
 
-class SimulatedBell:
-    """Notes that it was rung. Who is woken, and when, is the schedule's choice."""
-
-    def __init__(self, world: World, word: int, real: Any) -> None:
-        self._world = world
-        self._word = word
-        self._real = real
-
-    def ring(self, count: int) -> None:
-        self._world.rings += ((self._word, count),)
-
-    def close(self) -> None:
-        self._real.close()
-
-
 class World:
     """Clients of one queue in one process, whose steps are taken in any order that is asked for."""
 
@@ -169,8 +155,9 @@ class World:
         for actor in actors:
             queue = queues.open(first)
             client = queue._client
-            client.receivers = SimulatedBell(self, L.H_WAKE, client.receivers)
-            client.producers = SimulatedBell(self, L.H_ROOM, client.producers)
+            # A simulated bell only notes that it was rung. Who is woken, and when, is the schedule's choice.
+            client.receivers.ring = functools.partial(self._ring, L.H_WAKE)
+            client.producers.ring = functools.partial(self._ring, L.H_ROOM)
             self._clients.append(queue)
             self._held.append([queue.get(block=False) for job in actor.jobs if job in ("ack", "release")])
         slots_at = self._get(L.H_SLOTS_AT) * L.WORD_BYTES
@@ -179,6 +166,9 @@ class World:
         self._kept = (slice(0, L.PAGE_BYTES), slice(self._get(L.H_LISTS_AT) * L.WORD_BYTES, None))
         assert L.PAGE_BYTES < journal_end < slots_at
         self.start: State = (bytes(self._mapping), tuple(actors), ())
+
+    def _ring(self, word: int, count: int) -> None:
+        self.rings += ((word, count),)
 
     # ------------------------------------------------------------ what may happen next
 
@@ -233,7 +223,9 @@ class World:
             return replace(actor, phase="armed", seen=look.seen, nap_s=look.sleep_s, timed_out=None)
         if not self._stay:
             return replace(actor, phase="busy", timed_out=None)
-        client.turn(lambda: (client.kernel.ack(look.deliveries[0][0], client.index), client.kernel.commit()))
+        # Not read first, as a receiver would: the data does not go back in time with the kernel.
+        slot = client.kernel.chain_head(client.index)
+        client.turn(lambda: (client.kernel.ack(slot, client.index), client.kernel.commit()))
         return replace(actor, phase="look", timed_out=None)
 
     def _arm(self, i: int, actor: Actor) -> Actor:

@@ -13,21 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Corrupt, Misuse
-from penstock.message import (
+from penstock.codec import (
     CODEC_BYTES,
     CODEC_JSON,
     CODEC_STR,
-    DONE,
     META_BYTES_MAX,
-    PENDING,
-    WAITING,
-    Message,
     decode_body,
     decode_meta,
     encode_body,
     encode_meta,
-    to_datetime,
 )
+from penstock.message import DONE, PENDING, WAITING, Message, new_message, to_datetime
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -156,7 +152,7 @@ class Recorder:
 def make(
     receiver: Any, *, state: str = PENDING, codec: int = CODEC_BYTES, meta: bytes = b"", data: bytes = b"x"
 ) -> Message:
-    return Message(receiver, 3, 31, 1, 2_000_001, 1_000_000, 5, codec, meta, data, 0, 0, 7, state)
+    return new_message(receiver, 3, 31, 1, 2_000_001, 1_000_000, 5, codec, meta, data, 0, 0, 7, state)
 
 
 def test_a_message_passes_its_decisions_to_its_queue() -> None:
