@@ -15,6 +15,7 @@ import penstock
 from penstock import LeaseLost, QueueBusy, QueueEmpty, QueueFull
 from penstock.store import layout as L
 from penstock.store.words import kill_at
+from penstock.timequeue.clients import RETURNED_A_TURN_MAX
 from tests.conftest import Queues
 from tests.fault.processes import Child
 
@@ -56,7 +57,17 @@ def test_a_waiting_receiver_gets_a_killed_one_s_message(queue: Queues, start: St
     assert waiting.hear(3) == "x"  # it looks for the dead once a second
 
 
-def test_all_messages_of_a_killed_receiver_return(queue: Queues, start: Start) -> None:
+def test_all_messages_of_a_killed_receiver_return_in_their_order(queue: Queues, start: Start) -> None:
+    """As many as are handed back in one turn; for more see the next test."""
+    q = queue(slots=200, data_bytes=1 << 18)
+    q.put_many(range(100))
+    receiver = start(_hold, q, RETURNED_A_TURN_MAX)
+    assert receiver.hear() == list(range(RETURNED_A_TURN_MAX))
+    receiver.kill()
+    assert [message.body for message in q.get_many(1000)] == list(range(100))
+
+
+def test_more_messages_of_a_killed_receiver_than_a_turn_hands_back_all_return(queue: Queues, start: Start) -> None:
     q = queue(slots=500, data_bytes=1 << 18)
     q.put_many(range(300))
     receiver = start(_hold, q, 200)
