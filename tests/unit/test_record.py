@@ -17,15 +17,11 @@ def built(meta: bytes = b"", body: bytes = b"hello", unit: int = 9, info: int = 
 def test_what_was_built_can_be_read() -> None:
     info = 13 | 2 << L.CODEC_SHIFT | L.FLAG_READY << L.FLAGS_SHIFT
     data = built(b"meta", b"body" * 100, info=info)
-    enqueued_us, flags, kind, meta, body, fault = record.read(data + b"rest of the unit", SIGNATURE, 77, 5, 9)
-    assert (enqueued_us, flags, kind, meta, body, fault) == (
-        1000,
-        L.FLAG_READY,
-        13 | 2 << 4,
-        b"meta",
-        b"body" * 100,
-        None,
-    )
+    parts = record.Parts()
+    assert parts.read_bytes(data + b"rest of the unit", SIGNATURE, 77, 5, 9)
+    assert parts.fault is None
+    assert (parts.enqueued_us, parts.flags, parts.priority, parts.codec) == (1000, L.FLAG_READY, 13, 2)
+    assert (parts.meta, parts.body) == (b"meta", b"body" * 100)
 
 
 def test_the_header_has_the_documented_layout() -> None:

@@ -1,6 +1,7 @@
 cimport cython
 from penstock.store cimport layout as L
 from penstock.store cimport syscalls
+from penstock.store.record cimport Parts
 from penstock.store.words cimport step
 
 ctypedef unsigned long long u64
@@ -43,4 +44,5 @@ cdef class LocalFiles:
     cdef int _point(self, const unsigned char[::1] view) except -1
     cpdef int write(self, u64 unit, bytes data) except -1
     cpdef bytes read(self, u64 unit, u64 units)
+    cpdef int read_record(self, Parts parts, u64 unit, u64 units, u64 signature, u64 number, u64 slot) except -1
     cpdef u64 file_end(self, u64 unit) except? 0

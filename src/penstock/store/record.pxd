@@ -16,12 +16,26 @@ cdef int _make_tables() except -1
 @cython.locals(crc=u32, at=Py_ssize_t)
 cdef u32 short_crc32(const unsigned char* data, Py_ssize_t size, u32 start) noexcept
 cpdef u32 crc32(bytes data, u32 start=*)
-cdef u64 _word(bytes data, int index) noexcept
+cdef u64 _word(const unsigned char* data, int index) noexcept
 cdef u32 _placed(u32 check, u64 unit) noexcept
 @cython.locals(kind=u64, flags=u64, where=u64, sizes=u64, length=u64, last=u64, seed=u32)
 cpdef bytes build(u64 signature, u64 number, u64 enqueued_us, u64 deliver_us, u64 slot, u64 batch, u64 index, u64 info,
                   bytes meta, bytes body, u32 body_check, u64 unit)
 @cython.locals(data=bytes, words="unsigned long long*", check=u32)
 cdef bytes _assemble(u64 w0, u64 w1, u64 w2, u64 w3, u64 w4, u64 w5, u64 w6, u32 seed, bytes meta, bytes body)
-@cython.locals(last=u64, where=u64, body_at=u64, end=u64, check=u32, payload=bytes, meta=bytes)
-cpdef tuple read(bytes data, u64 signature, u64 number, u64 slot, u64 unit)
+
+@cython.final
+@cython.freelist(16)
+cdef class Parts:
+    cdef readonly u64 enqueued_us
+    cdef readonly int flags
+    cdef readonly int priority
+    cdef readonly int codec
+    cdef readonly bytes meta
+    cdef readonly bytes body
+    cdef readonly object fault
+
+    cdef int clear(self, object fault) except -1
+    @cython.locals(last=u64, where=u64, body_at=u64, end=u64, check=u32, seed=u32, payload=bytes)
+    cdef bint read(self, const unsigned char* data, u64 size, u64 signature, u64 number, u64 slot, u64 unit) except -1
+    cpdef bint read_bytes(self, bytes data, u64 signature, u64 number, u64 slot, u64 unit) except -1

@@ -64,9 +64,9 @@ def crc32(data: bytes, start: int = 0) -> int:
     return zlib.crc32(data, start)
 
 
-def _word(data: bytes, index: int) -> int:
+def _word(data: Any, index: int) -> int:
     if cython.compiled:
-        return cython.cast("const unsigned long long*", cython.cast("const char*", data))[index]  # type: ignore
+        return cython.cast("const unsigned long long*", data)[index]  # type: ignore[no-any-return]
     return int.from_bytes(data[index * 8 : index * 8 + 8], "little")
 
 
@@ -123,34 +123,73 @@ def _assemble(
     return data  # type: ignore[no-any-return]
 
 
-Parts = tuple[int, int, int, bytes, bytes, str | None]
+class Parts:
+    """A record taken apart."""
 
+    enqueued_us: int
+    flags: int
+    priority: int
+    codec: int
+    meta: bytes
+    body: bytes
+    fault: str | None
 
-def read(data: bytes, signature: int, number: int, slot: int, unit: int) -> Parts:
-    """Enqueued time, flags, kind, meta and body of a record, and what is wrong with it (None: nothing)."""
-    if len(data) < L.RECORD_BYTES:
-        return 0, 0, 0, b"", b"", f"{len(data)} bytes"
-    last = _word(data, L.R_META_CHECK)
-    where = _word(data, L.R_SLOT_BATCH)
-    body_at = L.RECORD_BYTES + (last & L.META_BYTES_MAX)
-    end = body_at + (_word(data, L.R_INDEX_LENGTH) >> 32)
-    if _word(data, L.R_SIGNATURE) != signature:
-        return 0, 0, 0, b"", b"", "no signature"
-    if _word(data, L.R_NUMBER) != number or where & L.MASK32 != slot:
-        return 0, 0, 0, b"", b"", f"message {_word(data, L.R_NUMBER)} of slot {where & L.MASK32}"
-    if end > len(data):
-        return 0, 0, 0, b"", b"", f"a length of {end} bytes"
-    payload = data[L.RECORD_BYTES : end]
-    check = crc32(data[: L.RECORD_BYTES - 4], _placed(crc32(payload), unit))
-    if check != last >> 32:
-        return 0, 0, 0, b"", b"", f"checksum {check:08x} instead of {last >> 32:08x}"
-    meta = b""
-    if body_at > L.RECORD_BYTES:
-        meta = data[L.RECORD_BYTES : body_at]
-        payload = data[body_at:end]
-    return _word(data, L.R_ENQUEUED_US), (last >> 16) & 0xFF, (last >> 24) & 0xFF, meta, payload, None
+    def clear(self, fault: str | None) -> None:
+        self.enqueued_us = self.flags = self.priority = self.codec = 0
+        self.meta = self.body = b""
+        self.fault = fault
+
+    def read(self, data: Any, size: int, signature: int, number: int, slot: int, unit: int) -> bool:
+        """Take apart the bytes that should be the record of this message; False if ``fault`` says what is wrong.
+
+        In the compiled core ``data`` is a pointer into the mapping: nothing is copied but meta and body.
+        """
+        if size < L.RECORD_BYTES:
+            self.clear(f"{size} bytes")
+            return False
+        last = _word(data, L.R_META_CHECK)
+        where = _word(data, L.R_SLOT_BATCH)
+        body_at = L.RECORD_BYTES + (last & L.META_BYTES_MAX)
+        end = body_at + (_word(data, L.R_INDEX_LENGTH) >> 32)
+        if _word(data, L.R_SIGNATURE) != signature:
+            self.clear("no signature")
+            return False
+        if _word(data, L.R_NUMBER) != number or where & L.MASK32 != slot:
+            self.clear(f"message {_word(data, L.R_NUMBER)} of slot {where & L.MASK32}")
+            return False
+        if end > size:
+            self.clear(f"a length of {end} bytes")
+            return False
+        payload = data[L.RECORD_BYTES : end]
+        seed = _placed(crc32(payload), unit)
+        if cython.compiled:
+            check = short_crc32(data, L.RECORD_BYTES - 4, seed)
+        else:
+            check = zlib.crc32(data[: L.RECORD_BYTES - 4], seed)
+        if check != last >> 32:
+            self.clear(f"checksum {check:08x} instead of {last >> 32:08x}")
+            return False
+        self.fault = None
+        self.enqueued_us = _word(data, L.R_ENQUEUED_US)
+        self.flags = (last >> 16) & 0xFF
+        self.priority = (last >> 24) & 0xF
+        self.codec = (last >> 28) & 0xF
+        if body_at > L.RECORD_BYTES:
+            self.meta = data[L.RECORD_BYTES : body_at]
+            self.body = data[body_at:end]
+        else:
+            self.meta = b""
+            self.body = payload
+        return True
+
+    def read_bytes(self, data: bytes, signature: int, number: int, slot: int, unit: int) -> bool:
+        if cython.compiled:
+            return self.read(cython.cast("const unsigned char*", data), len(data), signature, number, slot, unit)
+        return self.read(data, len(data), signature, number, slot, unit)
 
 
 def fault(data: bytes, signature: int, number: int, slot: int, unit: int) -> str | None:
     """What is wrong with the bytes that should be the record of this message; None if nothing is."""
-    return read(data, signature, number, slot, unit)[5]
+    parts = Parts()
+    parts.read_bytes(data, signature, number, slot, unit)
+    return parts.fault

@@ -27,7 +27,7 @@ cdef class Consumer:
     cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
     @cython.locals(found=list, owner=u64, delivery=Delivery, message=Message)
     cpdef list messages(self, Look look)
-    @cython.locals(slot=u64, number=u64, unit=u64, data=bytes, kind=int, flags=int, there=u64)
+    @cython.locals(slot=u64, number=u64, unit=u64, there=u64, body=bytes, parts=record.Parts)
     cpdef Message read(self, Delivery delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1

@@ -86,9 +86,11 @@ class Consumer:
         slot = delivery.slot
         number = delivery.number
         unit = delivery.place >> L.PLACE_SHIFT
-        data = self._files.read(unit, delivery.place & L.PLACE_MASK)
-        enqueued_us, flags, kind, meta, body, fault = record.read(data, self._client.signature, number, slot, unit)
-        if flags & L.FLAG_SPILLED:
+        parts = record.Parts()
+        self._files.read_record(parts, unit, delivery.place & L.PLACE_MASK, self._client.signature, number, slot)
+        body = parts.body
+        fault = parts.fault
+        if parts.flags & L.FLAG_SPILLED:
             body, fault = self._spilled(body, number, slot)
         there = self._kernel.state(slot)
         if (
@@ -106,10 +108,10 @@ class Consumer:
             number,
             delivery.attempts,
             delivery.deliver_us,
-            enqueued_us,
-            kind & 0xF,
-            kind >> 4,
-            meta,
+            parts.enqueued_us,
+            parts.priority,
+            parts.codec,
+            parts.meta,
             body,
             attempt_us,
             lease_us,
