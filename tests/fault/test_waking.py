@@ -391,3 +391,36 @@ def test_the_search_finds_a_sender_that_does_not_ring(queue: Queues, clock: Simu
     with pytest.raises(AssertionError, match="all sleep"):
         _follow_every_schedule(world)
     world._mapping[:] = world.start[0]
+
+
+def test_the_notification_file_wakes_receivers_and_producers_too(queue: Queues, start: Start) -> None:
+    """T7, the described way: every sleeper watches the file, whoever has news changes an attribute of it."""
+    q = queue(slots=1, notify="file")
+
+    def receive(say: Any) -> None:
+        say("waiting")
+        with q.get(timeout=10) as message:
+            say((message.body, time.monotonic()))
+
+    def produce(say: Any) -> None:
+        say("waiting")
+        q.put("late", timeout=10)
+        say(time.monotonic())
+
+    receiver = start(receive)
+    receiver.hear()
+    time.sleep(0.2)  # so that it sleeps; if it does not yet, the test is weaker and still right
+    before_s = time.monotonic()
+    q.put("news")
+    body, at_s = receiver.hear()
+    assert body == "news" and at_s - before_s < PROMPT_S
+    receiver.join()
+
+    q.put("in the way")
+    producer = start(produce)
+    producer.hear()
+    time.sleep(0.2)
+    before_s = time.monotonic()
+    q.get(block=False).ack()
+    assert producer.hear() - before_s < PROMPT_S
+    assert q.get(block=False).body == "late"

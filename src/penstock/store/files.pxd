@@ -29,6 +29,7 @@ cdef class LocalFiles:
     cdef readonly object path
     cdef readonly str name
     cdef readonly str kernel_path
+    cdef readonly object wakeup_path
     cdef readonly object kernel
     cdef readonly u64 data_units
     cdef readonly Lock lock

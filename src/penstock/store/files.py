@@ -12,6 +12,7 @@ import mmap
 import os
 import platform
 import secrets
+import select
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,58 @@ def futex_available() -> bool:
     return platform.machine() in _FUTEX_CALLS
 
 
+_IN_ATTRIB = 4
+_IN_CLOEXEC = 0o2000000
+_IN_NONBLOCK = 0o4000
+
+
+class Notice:
+    """The described way (T7): who has news changes an attribute of the notification file, who sleeps watches it.
+
+    Wakes every sleeper, in every process, and works without a futex. The watch is made at the first sleep, so that a
+    queue that nobody waits for costs no inotify instance: a user has few of them.
+    """
+
+    def __init__(self, mapping: mmap.mmap, word: int, path: Path) -> None:
+        self._mapping = mapping
+        self._at = word * L.WORD_BYTES
+        self._path = path
+        self._fd = -1
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        """False when the time ran out; True when told, or when the word had changed already."""
+        if self._fd < 0:
+            self._watch()
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._fd, 65536)  # old news; what comes after this line ends the poll below
+        if int.from_bytes(self._mapping[self._at : self._at + 4], "little") != seen:
+            return True
+        if timeout_s <= 0:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def _watch(self) -> None:
+        fd = self._libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        if fd < 0 or self._libc.inotify_add_watch(fd, os.fsencode(self._path), _IN_ATTRIB) < 0:
+            code = ctypes.get_errno()
+            if fd >= 0:
+                os.close(fd)
+            raise OSError(code, f"{os.strerror(code)}: the notification file cannot be watched", str(self._path))
+        self._fd = fd
+
+    def wake(self, count: int) -> None:
+        step()
+        os.utime(self._path)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write until it is all there or there is an error: a signal or a full disk may cut a write short."""
     step()
@@ -177,12 +230,14 @@ class LocalFiles:
         self._closers: list[Callable[[], None]] = []
         try:
             self._open(options, busy_s)
-        except PermissionError as error:
-            self.close()
-            raise NotAllowed(f"{path}: a queue must be readable and writable by its clients: {error}") from error
         except FileNotFoundError as error:
             self.close()
             raise NotAQueue(f"{path}: the queue is incomplete: {error.filename} is missing") from error
+        except OSError as error:
+            self.close()
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise NotAllowed(f"{path}: a queue must be readable and writable by its clients: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -206,6 +261,7 @@ class LocalFiles:
         self.clients = ClientBytes(self.path / CLIENTS)
         self._closers.append(self.clients.close)
         self._bodies = self.path / BODIES
+        self.wakeup_path = self.path / NOTIFY / WAKEUP
         # Most queues have one data file: the way to it is short.
         _, self._first_end, self._first_fd, self._first_map, _ = self._data[0]
         if cython.compiled:
@@ -422,7 +478,9 @@ def create_directory(
             raise
         made.clear()
         sync_directory(path.parent)
-    except PermissionError as error:
+    except OSError as error:
+        if isinstance(error, QueueExists) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
         raise NotAllowed(f"{path}: a queue cannot be made here: {error}") from error
     finally:
         for folder in made:

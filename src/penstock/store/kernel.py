@@ -276,6 +276,8 @@ class Kernel:
         self.order.remove(L.LIST_LEASES, slot)
         self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, lease_us)
         self.order.insert(L.LIST_LEASES, slot)
+        if self.order.head(L.LIST_LEASES) == slot:
+            self._wake(L.MASK32)  # it ends before all others: whoever sleeps may have planned for later
         self.words.commit()
 
     def release(self, slot: int, client: int, deliver_us: int, now_us: int) -> None:

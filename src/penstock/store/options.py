@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -26,6 +26,7 @@ class Options(msgspec.Struct, kw_only=True):
     durability: str
     kernel_bytes: Positive
     kernel_dir: str | None = None
+    notify: Literal["futex", "file"] = "futex"
     data_files: list[tuple[str, Positive]] = []
 
     @property

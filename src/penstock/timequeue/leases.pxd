@@ -15,6 +15,7 @@ cdef class Look:
     cdef readonly u64 lease_us
     cdef readonly u64 seen
     cdef readonly double sleep_s
+    cdef readonly bint again
 
 @cython.final
 cdef class Consumer:

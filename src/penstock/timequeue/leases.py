@@ -21,14 +21,17 @@ from penstock.timequeue.notify import sleep_s
 class Look:
     """What a receiver found in one turn: deliveries, or how to sleep until there may be some."""
 
-    __slots__ = ("deliveries", "lease_us", "now_us", "seen", "sleep_s")
+    __slots__ = ("again", "deliveries", "lease_us", "now_us", "seen", "sleep_s")
 
-    def __init__(self, deliveries: list[Delivery], now_us: int, lease_us: int, seen: int, sleep_s: float) -> None:
+    def __init__(
+        self, deliveries: list[Delivery], now_us: int, lease_us: int, seen: int, sleep_s: float, again: bool
+    ) -> None:
         self.deliveries = deliveries
         self.now_us = now_us
         self.lease_us = lease_us
         self.seen = seen
         self.sleep_s = sleep_s
+        self.again = again  # something came back: look once more
 
 
 class Consumer:
@@ -55,13 +58,15 @@ class Consumer:
         next_lease_us = kernel.next_lease_us()
         if next_lease_us and next_lease_us <= boot_us:
             kernel.expire(boot_us, now_us, RETURNED_A_TURN_MAX)
-        if boot_us - client.looked_us > DEAD_LOOK_US:
-            client.return_from_dead()
+        if boot_us - client.looked_us > DEAD_LOOK_US and client.return_from_dead() >= RETURNED_A_TURN_MAX:
+            client.looked_us = 0  # there is more: all of it comes back before anything is taken, to keep the order
+            return Look([], now_us, lease_us, 0, 0.0, True)
         deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
         if not deliveries and client.return_from_dead():
-            deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
+            client.looked_us = 0
+            return Look([], now_us, lease_us, 0, 0.0, True)
         if deliveries or left_s == 0:
-            return Look(deliveries, now_us, lease_us, 0, 0.0)
+            return Look(deliveries, now_us, lease_us, 0, 0.0, False)
         nap_s = sleep_s(
             now_us=now_us,
             boot_us=boot_us,
@@ -69,7 +74,7 @@ class Consumer:
             next_lease_us=kernel.next_lease_us(),
             left_s=left_s,
         )
-        return Look(deliveries, now_us, lease_us, kernel.arm(L.H_WAKE), nap_s)
+        return Look(deliveries, now_us, lease_us, kernel.arm(L.H_WAKE), nap_s, False)
 
     def messages(self, look: Look) -> list[Message]:
         """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""

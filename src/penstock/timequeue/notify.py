@@ -7,9 +7,7 @@ sees the changed value at once or is ended by the ring. Behind it all stands a l
 
 from __future__ import annotations
 
-import mmap
-
-from penstock.store.files import Futex
+from penstock.store.files import Futex, LocalFiles, Notice, futex_available
 
 SLEEP_MAX_S = 1.0  # clocks are set and owners die without a word
 
@@ -31,18 +29,22 @@ def sleep_s(*, now_us: int, boot_us: int, next_due_us: int, next_lease_us: int, 
 
 
 class Bell:
-    """A word of the kernel that sleepers watch."""
+    """A word of the kernel that sleepers watch: as a futex, or by the queue's notification file."""
 
-    def __init__(self, kernel: mmap.mmap, word: int) -> None:
+    def __init__(self, files: LocalFiles, word: int, *, way: str) -> None:
         self.word = word
-        self._futex = Futex(kernel, word)
+        self._way: Futex | Notice
+        if way == "futex" and futex_available():
+            self._way = Futex(files.kernel, word)
+        else:
+            self._way = Notice(files.kernel, word, files.wakeup_path)
 
     def sleep(self, seen: int, seconds: float) -> bool:
         """False when the time ran out."""
-        return self._futex.wait(seen, seconds)
+        return self._way.wait(seen, seconds)
 
     def ring(self, count: int) -> None:
-        self._futex.wake(count)
+        self._way.wake(count)
 
     def close(self) -> None:
-        self._futex.close()
+        self._way.close()

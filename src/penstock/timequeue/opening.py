@@ -7,7 +7,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from penstock.errors import Misuse
 from penstock.store import layout as L
@@ -37,6 +37,7 @@ def create(
     spill_bytes: int = SPILL_BYTES,
     lease: float = LEASE_S,
     durability: str = "commit",
+    notify: Literal["futex", "file"] = "futex",
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
     busy_s: float = BUSY_S,
@@ -46,7 +47,8 @@ def create(
     """Make a queue and open it. Its sizes are its bounds: a full queue rejects, it never grows.
 
     ``slots`` is how many messages it holds at most, ``data_bytes`` how much room their records have together. With
-    ``data_dirs`` the data is spread over a file in each of these directories, as on disks of their own.
+    ``data_dirs`` the data is spread over a file in each of these directories, as on disks of their own. ``notify`` is
+    how sleepers are woken: a shared futex word, or changes of the notification file, which inotify reports.
     """
     files = max(len(data_dirs), 1)
     _whole("slots", slots, 1, L.SLOTS_MAX)
@@ -55,6 +57,8 @@ def create(
     check_seconds("lease", lease, zero=False)
     if durability not in DURABILITIES:
         raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+    if notify not in ("futex", "file"):
+        raise Misuse(f"notify must be futex or file, not {notify!r}")
     if files > L.FILES_MAX:
         raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
     where = Path(os.path.abspath(path))
@@ -71,6 +75,7 @@ def create(
         spill_bytes=spill_bytes,
         lease_s=lease,
         durability=durability,
+        notify=notify,
         kernel_bytes=header[L.H_KERNEL_BYTES],
         kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
     )

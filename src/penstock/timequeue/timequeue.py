@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-from penstock.errors import Misuse, QueueEmpty, QueueFull
+from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
@@ -77,26 +78,32 @@ class TimeQueue:
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
+        self._reopening = threading.Lock()
         self._open()
         _opened.add(self)
 
     def _open(self) -> None:
         client = Client(self._path, clock=self._clock, busy_s=self._busy_s)
-        self._client: Client | None = client
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
         client.turn(administration.sweep_bodies, client)
+        self._client: Client | None = client
 
     def _mine(self) -> Client:
         """Our client; after a fork, a new one."""
-        if self._client is None:
+        client = self._client
+        if client is None:
             if self._closed:
-                raise Misuse(f"{self.name}: this queue object is closed")
-            self._open()
-        assert self._client is not None
-        return self._client
+                raise QueueClosed(f"{self.name}: this queue object is closed")
+            with self._reopening:  # the first two threads that use it after a fork
+                client = self._client
+                if client is None:
+                    self._open()
+                    client = self._client
+        assert client is not None
+        return client
 
     # ------------------------------------------------------------ putting
 
@@ -221,6 +228,9 @@ class TimeQueue:
                 found = self._consumer.messages(look)
                 if found:
                     return found
+            elif look.again:
+                timed_out = None
+                continue
             elif left_s == 0:
                 return []
             else:
@@ -254,10 +264,12 @@ class TimeQueue:
     def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]:
         """Messages without taking them, in the order of delivery: "waiting", "pending" or "all".
 
-        What is put, taken or removed meanwhile may or may not be seen; nothing is seen twice.
+        What is put, taken or removed meanwhile may or may not be seen; what moves meanwhile may be seen twice.
         """
         if state not in ("waiting", "pending", "all"):
             raise Misuse(f"state must be waiting, pending or all, not {state!r}")
+        if limit is not None and (limit.__class__ is not int or limit < 0):
+            raise Misuse(f"limit must be a whole number, not {limit!r}")
         return browse(self._mine(), self._consumer, state=state, limit=limit)
 
     def cancel(self, message_id: str) -> bool:
@@ -364,6 +376,7 @@ def _after_fork_in_child() -> None:
         queue, client = _forking.pop()
         client.forget()
         queue._client = None
+        queue._reopening = threading.Lock()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
