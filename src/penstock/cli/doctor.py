@@ -22,7 +22,7 @@ from penstock.cli.exits import NO_QUEUE, NOTHING, OK, Failure, line_of
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
-from penstock.store.files import ClientBytes, Futex, futex_available
+from penstock.store.files import ClientBytes, Futex, futex_available, read_options
 from penstock.timequeue.opening import DATA_BYTES
 
 EXAMPLES = examples("penstock doctor", "penstock doctor orders", "penstock doctor /mnt/disk2 --json")
@@ -198,7 +198,7 @@ def inside(place: Path) -> Iterator[Check]:
 
 def outlying(place: Path) -> list[Path]:
     """The directories outside of its own that a queue keeps files in."""
-    options = msgspec.json.decode((place / "queue.json").read_bytes())
+    options = read_options(place)
     folders = [Path(name).parent for name, _ in options.data_files if os.path.isabs(name)]
     if options.kernel_dir:
         folders.append(Path(options.kernel_dir))
