@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
+import functools
 import mmap
 import os
 import platform
@@ -57,6 +59,8 @@ class Lock:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._queue = queue
         self._busy_s = busy_s
+        if not cython.compiled:  # a single C call: no interrupt can come after it was entered and before the unlock
+            self.release = functools.partial(fcntl.flock, self._fd, fcntl.LOCK_UN)  # type: ignore[method-assign]
 
     def acquire(self) -> None:
         if not syscalls.try_lock_file(self._fd):
@@ -131,7 +135,7 @@ class Futex:
 
     def __init__(self, mapping: mmap.mmap, word: int) -> None:
         self._call = _FUTEX_CALLS[platform.machine()]
-        self._word = ctypes.c_uint32.from_buffer(mapping, word * L.WORD_BYTES)
+        self._word: ctypes.c_uint32 | None = ctypes.c_uint32.from_buffer(mapping, word * L.WORD_BYTES)
         self._address = ctypes.addressof(self._word)
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
 
@@ -151,7 +155,7 @@ class Futex:
         self._syscall(self._call, ctypes.c_void_p(self._address), _FUTEX_WAKE, min(count, 0x7FFFFFFF), None, None, 0)
 
     def close(self) -> None:
-        del self._word
+        self._word = None
 
 
 def futex_available() -> bool:
@@ -284,10 +288,9 @@ class LocalFiles:
 
     def close(self) -> None:
         self._first_end = 0  # nothing may be read through a mapping that is gone
-        for closer in reversed(self._closers):
+        while self._closers:  # taken out first: nobody may close a number twice, it may be given anew
             with contextlib.suppress(BufferError):  # a mapping that a traceback still refers to goes with it
-                closer()
-        self._closers.clear()
+                self._closers.pop()()
         self._data.clear()
 
     # ------------------------------------------------------------ data files

@@ -359,7 +359,10 @@ def _rebuild(files: LocalFiles, options: Options) -> None:
     limit = old[L.H_NUMBER_LIMIT]
     old.release()
     image = Image(data, files.kernel_path)
-    numbers, live, spilled_bytes = _survivors(image, files, signature)
+    with contextlib.suppress(Corrupt):  # a journal that cannot be is no journal
+        image.words.rollback()
+    incoming = set(image.walk(image.view[L.H_INCOMING], L.S_CHAIN, "the incoming batch"))
+    numbers, live, spilled_bytes = _survivors(image, files, signature, incoming)
 
     header[L.H_UUID], header[L.H_UUID + 1] = options.uuid_words
     kept = {slot: [image.slot(slot, field) for field in range(L.SLOT_WORDS)] for slot in live}
@@ -390,8 +393,13 @@ def _rebuild(files: LocalFiles, options: Options) -> None:
     _write_back(files, data)
 
 
-def _survivors(image: Image, files: LocalFiles, signature: int) -> tuple[dict[int, int], list[int], int]:
-    """Numbers by slot, the slots whose message lives, and the bytes of those whose body is a file."""
+def _survivors(
+    image: Image, files: LocalFiles, signature: int, incoming: set[int]
+) -> tuple[dict[int, int], list[int], int]:
+    """Numbers by slot, the slots whose message lives, and the bytes of those whose body is a file.
+
+    A slot of the ``incoming`` batch is published, although its word does not say so yet.
+    """
     numbers: dict[int, int] = {}
     live: list[int] = []
     spilled_bytes = 0
@@ -404,6 +412,8 @@ def _survivors(image: Image, files: LocalFiles, signature: int) -> tuple[dict[in
             state = L.STATE_WAITING  # let its record decide
         else:
             numbers[slot] = number
+        if state == L.STATE_FILLING and slot in incoming:
+            state = L.STATE_WAITING
         if state not in (L.STATE_WAITING, L.STATE_PENDING):
             continue
         if record_fault(image, files, signature, slot) is not None:

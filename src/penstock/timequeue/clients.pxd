@@ -14,7 +14,9 @@ cdef class Client:
     cdef readonly object options
     cdef readonly object mutex
     cdef readonly bint closed
-    cdef public int filling
+    cdef readonly dict filling
+    cdef readonly list leftovers
+    cdef object holder
     cdef readonly LocalFiles files
     cdef readonly Words words
     cdef readonly Kernel kernel
@@ -26,6 +28,7 @@ cdef class Client:
     cdef readonly long long index
     cdef readonly u64 owner
 
+    cdef bint _is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1
     @cython.locals(done=u64, index=u64)
     cpdef u64 return_from_dead(self) except? 0

@@ -36,7 +36,9 @@ class Client:
         self.options = read_options(path)
         self.mutex = threading.Lock()
         self.closed = False
-        self.filling = 0  # puts of our threads that are between reserve and publish
+        self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
+        self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
+        self.holder = 0  # the thread that is in a turn
         self.files = LocalFiles(path, self.options, busy_s=busy_s)
         try:
             self._start()
@@ -55,7 +57,7 @@ class Client:
         self.looked_us = 0
         self.index = -1
         self.owner = 0
-        self.turn(self._register)
+        self._register()
 
     def _check_header(self) -> None:
         """The kernel is one of this format, of this queue and of its sizes."""
@@ -83,22 +85,50 @@ class Client:
 
         Whatever interrupts us, the lock is released by the one call in ``finally``, and an open transaction is undone.
         """
+        me = threading.get_ident()
+        if self.holder == me:
+            raise Misuse(f"{self.name}: called by a signal handler or finalizer that interrupted a call of this queue")
         with self.mutex:
-            if self.closed:
-                raise QueueClosed(f"{self.name}: this queue object is closed")
+            self.holder = me
             try:
-                self.files.lock.acquire()
-                self.kernel.recover()
+                if self.closed:
+                    raise QueueClosed(f"{self.name}: this queue object is closed")
                 try:
-                    return work(*arguments)
-                except BaseException:
-                    self.kernel.rollback()
-                    raise
+                    self.files.lock.acquire()
+                    self.kernel.recover()
+                    if self.leftovers:
+                        self._settle()
+                    try:
+                        return work(*arguments)
+                    except BaseException:
+                        self.kernel.rollback()
+                        raise
+                    finally:
+                        if self.kernel.get(L.H_OWED):
+                            self._pay()
                 finally:
-                    if self.kernel.get(L.H_OWED):
-                        self._pay()
+                    self.files.lock.release()
             finally:
-                self.files.lock.release()
+                self.holder = 0
+
+    def _settle(self) -> None:
+        """Give back the slots of puts that failed. If the disk refuses the tombstone, a later turn tries again."""
+        for batch in list(self.leftovers):
+            try:
+                for slot, number in batch:
+                    if self._is_filling(slot, number):
+                        self.discard_filling(slot, self.index)
+            except OSError:
+                self.kernel.rollback()
+            else:
+                self.leftovers.remove(batch)
+
+    def _is_filling(self, slot: int, number: int) -> bool:
+        return (
+            self.kernel.number(slot) == number
+            and self.kernel.state(slot) == L.STATE_FILLING
+            and self.kernel.field(slot, L.S_OWNER) == self.owner
+        )
 
     def _pay(self) -> None:
         owed = self.kernel.get(L.H_OWED)
@@ -111,15 +141,24 @@ class Client:
     # ------------------------------------------------------------ the client table
 
     def _register(self) -> None:
+        """Take a byte of the table, clear what its last owner left, in short turns, and enter."""
         for index in range(self.kernel.clients):
             if self.files.clients.take(index):
-                self.hand_back(index, most=self.kernel.slots)
-                self.index = index
-                self.owner = self.kernel.enter_client(index, os.getpid(), self.clock.wall_us())
-                return
+                while self.turn(self.hand_back, index, RETURNED_A_TURN_MAX) == RETURNED_A_TURN_MAX:
+                    pass
+                if self.turn(self._enter, index):
+                    return
+                self.files.clients.leave(index)
         raise TooManyClients(self.name, limit=self.kernel.clients)
 
-    def hand_back(self, index: int, *, most: int) -> int:
+    def _enter(self, index: int) -> bool:
+        if self.kernel.chain_head(index) != 0:
+            return False  # what is there cannot be cleared now; another place will do
+        self.owner = self.kernel.enter_client(index, os.getpid(), self.clock.wall_us())
+        self.index = index
+        return True
+
+    def hand_back(self, index: int, most: int) -> int:
         """Return what client ``index``, which is dead or ourselves, holds; how many."""
         done = 0
         while done < most:
@@ -129,7 +168,11 @@ class Client:
             if self.kernel.state(slot) == L.STATE_PENDING:
                 self.kernel.give_back(slot, index, self.clock.wall_us())
             else:
-                self.discard_filling(slot, index)
+                try:
+                    self.discard_filling(slot, index)
+                except OSError:  # no tombstone, no room back: whoever comes by later tries again
+                    self.kernel.rollback()
+                    break
             done += 1
         return done
 
@@ -152,7 +195,7 @@ class Client:
             if done >= RETURNED_A_TURN_MAX:
                 break
             if index != self.index and self.kernel.chain_head(index) and not self.files.clients.alive(index):
-                done += self.hand_back(index, most=RETURNED_A_TURN_MAX - done)
+                done += self.hand_back(index, RETURNED_A_TURN_MAX - done)
         return done
 
     def living(self) -> list[dict[str, int]]:
@@ -174,14 +217,20 @@ class Client:
 
     def close(self) -> None:
         """Give back what we hold and leave the table."""
-        if self.filling:
-            raise Misuse(f"{self.name}: {self.filling} puts are under way in other threads")
-        self.turn(self._leave)
+        while not self.closed and self.turn(self._leave):
+            pass
         self.forget()
 
-    def _leave(self) -> None:
-        self.hand_back(self.index, most=self.kernel.slots)
-        self.kernel.leave_client(self.index)
+    def _leave(self) -> bool:
+        """One turn's worth of giving back; True if there is more."""
+        if self.filling:
+            raise Misuse(f"{self.name}: {len(self.filling)} puts are under way in other threads")
+        if self.hand_back(self.index, RETURNED_A_TURN_MAX) == RETURNED_A_TURN_MAX:
+            return True
+        if self.kernel.chain_head(self.index) == 0:
+            self.kernel.leave_client(self.index)
+        self.closed = True
+        return False
 
     def forget(self) -> None:
         """Only close: in the child of a fork, unlocking would drop the parent's locks."""

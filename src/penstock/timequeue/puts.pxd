@@ -24,6 +24,8 @@ cdef class Entry:
     cdef int keep(self) except -1
     cpdef str id(self, str prefix)
 
+cdef u64 _units(u64 payload_bytes) noexcept
+
 @cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers)
@@ -44,12 +46,14 @@ cdef class Producer:
 
     @cython.locals(item=Entry, small=bint)
     cpdef int put(self, list items, bint sync) except -1
-    @cython.locals(now_us=u64)
+    @cython.locals(now_us=u64, item=Entry, client=Client)
     cdef int put_staged(self, list items, bint sync) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64)
     cpdef bint put_direct(self, Entry item) except -1
-    @cython.locals(item=Entry, done=Entry, slot=Py_ssize_t, last=u64, now_us=u64, spilled_bytes=u64)
+    @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
     cpdef u64 _reserve(self, list items) except? 0
+    @cython.locals(item=Entry, slot=Py_ssize_t, last=u64, spilled_bytes=u64, kernel=Kernel, client=Client)
+    cdef int _reserve_all(self, list items, u64 now_us) except -1
     @cython.locals(slot=Py_ssize_t, used_bytes=u64, units=u64)
     cdef Py_ssize_t _take(self, Entry item) except? -9
     cdef int _undo(self, Entry item) except -1
@@ -58,7 +62,5 @@ cdef class Producer:
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
     @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
     cpdef int _publish(self, list items) except -1
-    @cython.locals(item=Entry, first=Entry)
-    cpdef int _discard(self, list items) except -1
     @cython.locals(item=Entry)
     cdef int check_sizes(self, list items) except -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.codec import CODEC_BYTES, encode_body, encode_meta
-from penstock.errors import BodyTooLarge, Misuse, QueueFull
+from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
@@ -103,6 +104,11 @@ def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_
     return _bounded(round(moment * 1_000_000), moment)
 
 
+def _units(payload_bytes: int) -> int:
+    """``layout.units`` again, compiled: no signal handler runs in the middle of a turn because of it."""
+    return (L.RECORD_BYTES + payload_bytes + L.UNIT_BYTES - 1) // L.UNIT_BYTES
+
+
 def _bounded(us: int, given: object) -> int:
     if abs(us) >= L.DELIVER_US_MAX:
         raise Misuse(f"a delivery time of {given!r} is too far away")
@@ -184,7 +190,7 @@ class Producer:
     def put_direct(self, item: Entry) -> bool:
         """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
         kernel = self._kernel
-        slot = kernel.take(L.units(len(item.meta) + len(item.body)))
+        slot = kernel.take(_units(len(item.meta) + len(item.body)))
         if slot < 0:
             kernel.commit()
             if slot == NO_ROOM:
@@ -209,49 +215,65 @@ class Producer:
 
     def put_staged(self, items: list[Entry], sync: bool) -> None:
         """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
-        now_us = self._client.turn(self._reserve, items)
+        client = self._client
+        under_way, key = client.filling, id(items)  # so that the last line is a single call: no interrupt before it
         try:
+            now_us = client.turn(self._reserve, items)
             self._copy(items, now_us, sync)
-            self._client.turn(self._publish, items)
+            client.turn(self._publish, items)
         except BaseException:
-            self._client.turn(self._discard, items)
+            client.leftovers.append([(item.slot, item.number) for item in items if item.slot])
+            with contextlib.suppress(PenstockError):  # it was the lock that could not be had: the next turn will do
+                client.turn(int)  # a turn settles what is left over
             raise
+        finally:
+            under_way.pop(key, None)
 
     def _reserve(self, items: list[Entry]) -> int:
-        client = self._client
+        """Slots and room for all of them, or as if nothing had been tried."""
         kernel = self._kernel
         now_us = self._wall_us()
+        self._client.filling[id(items)] = len(items)
+        try:
+            self._reserve_all(items, now_us)
+        except BaseException:
+            kernel.rollback()
+            for item in items:
+                if item.slot and kernel.number(item.slot) == item.number:
+                    self._undo(item)
+                item.slot = 0
+            raise
+        return now_us
+
+    def _reserve_all(self, items: list[Entry], now_us: int) -> None:
+        client = self._client
+        kernel = self._kernel
         last = 0
         for item in items:
             slot = self._take(item)
             if slot < 0:
                 kernel.commit()
-                for done in items:
-                    if done.slot:
-                        self._undo(done)
                 raise self._full(slot, item)
             if item.deliver_us == 0:
                 item.deliver_us = now_us
-            item.slot = slot
-            item.number = kernel.number(slot)
-            item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
             spilled_bytes = len(item.spilled) if item.spilled is not None else 0
-            if item.spilled is not None:
+            if spilled_bytes:
                 kernel.spill(spilled_bytes)
             kernel.describe(slot, item.deliver_us, item.info, spilled_bytes)
+            item.number = kernel.number(slot)
+            item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
             kernel.fill(slot, last, client.index, client.owner)
+            item.slot = slot  # from here on it is ours to give back
             last = slot
-        client.filling += 1
-        return now_us
 
     def _take(self, item: Entry) -> int:
         """A slot with room in the ring for the record or, failing that, for one that names a file in ``bodies/``."""
         if len(item.body) <= self._spill_bytes:
-            slot = self._kernel.take(L.units(len(item.meta) + len(item.body)))
+            slot = self._kernel.take(_units(len(item.meta) + len(item.body)))
             if slot >= 0 or slot == NO_SLOT:
                 return slot
         used_bytes = self._kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + self._kernel.get(L.H_SPILLED_BYTES)
-        units = L.units(len(item.meta) + L.SPILL.size)
+        units = _units(len(item.meta) + L.SPILL.size)
         if used_bytes + units * L.UNIT_BYTES + len(item.body) > self._data_bytes:
             return NO_ROOM
         slot = self._kernel.take(units)
@@ -260,14 +282,13 @@ class Producer:
         return slot
 
     def _undo(self, item: Entry) -> None:
-        """Give up a reserved slot that nothing was written to."""
+        """Give up a reserved slot that nothing was written to, in the turn in which it was reserved."""
         if item.spilled is not None:
             self._kernel.spill(-len(item.spilled))
             item.keep()
         if item.info >> L.FLAGS_SHIFT & L.FLAG_READY:
             item.deliver_us = 0
         self._kernel.abandon(item.slot, self._client.index, False)
-        item.slot = 0
 
     def _copy(self, items: list[Entry], now_us: int, sync: bool) -> None:
         """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
@@ -289,7 +310,7 @@ class Producer:
                 size_bytes += L.UNIT_BYTES - size_bytes % L.UNIT_BYTES
             run.append(data)
             size_bytes += len(data)
-            following = item.unit + L.units(len(data) - L.RECORD_BYTES)
+            following = item.unit + _units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
         if sync:
             self._files.sync_data([item.unit for item in items])
@@ -318,16 +339,6 @@ class Producer:
                 wake = L.MASK32  # it may be the next one that all have to wait for
         first, last = items[0], items[-1]
         self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake)
-        self._client.filling -= 1
-
-    def _discard(self, items: list[Entry]) -> None:
-        """After an error. An interrupt may have come when the publishing was done: what is published stays."""
-        kernel = self._kernel
-        first = items[0]
-        if kernel.number(first.slot) == first.number and kernel.state(first.slot) == L.STATE_FILLING:
-            for item in items:
-                self._client.discard_filling(item.slot, self._client.index)
-            self._client.filling -= 1
 
     def _full(self, code: int, item: Entry) -> QueueFull | BodyTooLarge:
         options = self._client.options

@@ -78,18 +78,23 @@ class TimeQueue:
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
-        self._reopening = threading.Lock()
+        self._client: Client | None = None
         self._open()
         _opened.add(self)
 
     def _open(self) -> None:
+        with _opening:
+            if self._client is None:  # else another thread was first, after a fork
+                self._open_alone()
+
+    def _open_alone(self) -> None:
         client = Client(self._path, clock=self._clock, busy_s=self._busy_s)
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
         client.turn(administration.sweep_bodies, client)
-        self._client: Client | None = client
+        self._client = client  # last: who sees it finds the others in place
 
     def _mine(self) -> Client:
         """Our client; after a fork, a new one."""
@@ -97,11 +102,8 @@ class TimeQueue:
         if client is None:
             if self._closed:
                 raise QueueClosed(f"{self.name}: this queue object is closed")
-            with self._reopening:  # the first two threads that use it after a fork
-                client = self._client
-                if client is None:
-                    self._open()
-                    client = self._client
+            self._open()
+            client = self._client
         assert client is not None
         return client
 
@@ -224,12 +226,12 @@ class TimeQueue:
         left_s = wait_s
         while True:
             look = client.turn(self._consumer.look, most, lease_us, left_s, timed_out)
+            timed_out = None
             if look.deliveries:
                 found = self._consumer.messages(look)
                 if found:
                     return found
             elif look.again:
-                timed_out = None
                 continue
             elif left_s == 0:
                 return []
@@ -330,7 +332,8 @@ class TimeQueue:
             return
         client = self._client
         if client is not None:
-            client.close()
+            with _opening:
+                client.close()
         self._closed = True
         self._client = None
 
@@ -355,28 +358,27 @@ class TimeQueue:
 # ---------------------------------------------------------------- fork: the child has no part in its parent's clients
 
 _opened: weakref.WeakSet[TimeQueue] = weakref.WeakSet()
-_forking: list[tuple[TimeQueue, Client]] = []
+_opening = threading.RLock()  # held while descriptors come and go, and at a fork: no child gets one unknown to it
 
 
 def _before_fork() -> None:
-    for queue in list(_opened):
-        client = queue._client
-        if client is not None:
-            client.mutex.acquire()  # so that no thread is in a turn when the memory is copied
-            _forking.append((queue, client))
+    _opening.acquire()
 
 
 def _after_fork_in_parent() -> None:
-    while _forking:
-        _forking.pop()[1].mutex.release()
+    with contextlib.suppress(RuntimeError):  # an interrupt kept us from acquiring it; the fork went on all the same
+        _opening.release()
 
 
 def _after_fork_in_child() -> None:
-    while _forking:
-        queue, client = _forking.pop()
-        client.forget()
-        queue._client = None
-        queue._reopening = threading.Lock()
+    """Only close: threads that were in a turn are not here, and the locks they hold are the parent's."""
+    global _opening
+    _opening = threading.RLock()
+    for queue in list(_opened):
+        client, queue._client = queue._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
+                client.forget()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
