@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import penstock
 from penstock import LeaseLost, QueueFull
 from penstock.store import layout as L
-from tests.conftest import SimulatedClock, assert_whole
+from tests.conftest import WALL_START_S, SimulatedClock, assert_whole
 
 CLIENTS_MAX = 4
 CHECKED_EVERY = 12  # steps; a check reads the whole queue

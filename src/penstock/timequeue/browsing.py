@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.errors import QueueClosed
 from penstock.message import PENDING, WAITING, Message
 from penstock.store import layout as L
 from penstock.store.kernel import Delivery
@@ -27,6 +28,8 @@ def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None)
         while left != 0:
             found = client.turn(_look, client, places, LOOKED_A_TURN_MAX if left < 0 else min(left, LOOKED_A_TURN_MAX))
             for delivery, attempt_us, lease_us, owner in found:
+                if client.closed:
+                    raise QueueClosed(f"{client.name}: this queue object was closed while it was browsed")
                 kind = PENDING if owner else WAITING
                 message = consumer.read(delivery, attempt_us, lease_us, owner, kind)
                 if message is not None:
