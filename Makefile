@@ -6,7 +6,7 @@ export VENV
 
 # What `make test` runs: everything on the compiled core, the core's own tests interpreted as well.
 TESTS      ?= tests
-TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/crash)
+TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/crash tests/fault)
 PYTEST     ?= -q -n logical
 
 PY     := $(VENV)/bin/python
