@@ -228,3 +228,31 @@ def test_the_client_table_is_full_only_of_living_clients(queue: Queues) -> None:
         queue.open(q).close()
     assert len(q.stats().clients) == 1
     assert queue.open(q)._client.index == 1
+
+
+def test_other_threads_run_while_one_waits_for_the_lock(queue: Queues) -> None:
+    """Whoever waits for the lock does not keep the interpreter to itself."""
+    q = queue(busy_s=0.5)
+    holder = queue.open(q)
+    held = threading.Event()
+    done = threading.Event()
+
+    def hold() -> None:
+        holder._mine().turn(lambda: (held.set(), done.wait(5)))
+
+    def wait() -> None:
+        with pytest.raises(penstock.QueueBusy):
+            q.put("x")
+        done.set()
+
+    threads = [threading.Thread(target=hold), threading.Thread(target=wait)]
+    threads[0].start()
+    held.wait(5)
+    threads[1].start()
+    turns = 0
+    while not done.is_set():
+        turns += 1
+        time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert turns > 50
