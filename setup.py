@@ -31,6 +31,7 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": False,
     "infer_types": True,
+    "auto_pickle": False,  # a copy of a pointer into a mapping would be no copy
 }
 
 

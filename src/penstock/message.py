@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from penstock.codec import CODEC_BYTES, Meta, decode_body, decode_meta
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, PenstockError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -148,10 +148,16 @@ class Message:
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.state != PENDING:  # acked or released inside the block
             return
-        if kind is None:
+        if error is None:
             self.ack()
-        else:
+            return
+        try:
             self.release()
+        except PenstockError as late:  # the block's own error is the one to raise
+            error.add_note(str(late))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a message belongs to the queue object that got it: pass on its body or its id")
 
     def __repr__(self) -> str:
         return f"<Message {self.id} priority={self.priority} attempts={self.attempts}>"

@@ -1122,3 +1122,21 @@ def test_a_get_that_waits_ends_when_its_queue_is_closed(live: Local) -> None:
     q.close()
     with pytest.raises(Misuse):
         done()
+
+
+def test_a_message_keeps_its_id_when_its_queue_is_closed(kind: Local) -> None:
+    q = kind.make()
+    message_id = q.put("x")
+    message = q.get(block=False)
+    q.close()
+    assert message.id == message_id
+    assert message_id in repr(message)
+
+
+def test_the_error_of_a_block_is_not_hidden_by_a_lost_lease(kind: Local) -> None:
+    q = kind.make()
+    q.put("x")
+    with pytest.raises(KeyError) as caught, q.get(block=False):
+        q.close()
+        raise KeyError("the block's own")
+    assert "closed" in caught.value.__notes__[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from json import dumps
 from typing import Annotated
@@ -59,7 +60,8 @@ def get(
 ) -> int:
     """Take the next message that is due and write its body and a newline; exit code 1 if there is none.
 
-    A message is acknowledged after it was written and flushed. If that fails, or on Ctrl-C, it goes back to the queue.
+    A message is acknowledged after it was written and flushed and, into a pipe, read. If that fails, or on Ctrl-C, it
+    goes back to the queue.
     """
     if keep and follow:
         raise typer.BadParameter("--keep would be given the same messages again and again; leave out --follow")
@@ -86,13 +88,35 @@ def get(
 
 
 def _write(out: Outlet, form: Callable[[Message], bytes], found: list[Message]) -> None:
+    written = False
     try:
         out.write(b"".join(map(form, found)))
+        written = True
+        out.wait_until_read(_Extension(found))
     except BaseException:
         for message in reversed(found):
             with contextlib.suppress(LeaseLost):
-                message.release()
+                if written and out.unread_bytes() == 0:
+                    message.ack()  # read in the moment in which we were interrupted
+                else:
+                    message.release()
         raise
+
+
+class _Extension:
+    """Keeps the leases of messages that wait in a pipe."""
+
+    def __init__(self, found: list[Message]) -> None:
+        self._found = found
+        self._span_s = max((found[0].lease_us - found[0].last_attempt_us) / 1e6, 0.001)
+        self._next_s = time.monotonic() + self._span_s / 3
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + self._span_s / 3
+            for message in self._found:
+                with contextlib.suppress(LeaseLost):  # said when it is acknowledged
+                    message.extend(self._span_s)
 
 
 def _acknowledge(queue: penstock.TimeQueue, found: list[Message]) -> int:

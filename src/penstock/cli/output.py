@@ -5,16 +5,19 @@ Results go to standard output, everything else to standard error, progress only 
 
 from __future__ import annotations
 
+import array
 import base64
 import contextlib
 import errno
+import fcntl
 import io
 import json
 import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +30,7 @@ from penstock.cli.signals import Held
 PIPE_COLUMNS = 200  # without a terminal nobody wraps lines: wide enough for a whole row
 PREVIEW_CHARS = 60
 FILE_PORTION_BYTES = 1 << 20  # one write to a file, so that Ctrl-C does not wait for a gigabyte
+READER_PAUSE_MS = 1  # between looks whether a pipe was read
 
 
 class _Console(Console):
@@ -62,8 +66,11 @@ class Outlet:
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLOUT)
         # A pipe that can be written to takes this much without waiting, and a file always can.
-        regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
-        self._portion_bytes = FILE_PORTION_BYTES if regular else select.PIPE_BUF
+        mode = os.fstat(self._fd).st_mode
+        self._portion_bytes = FILE_PORTION_BYTES if stat.S_ISREG(mode) else select.PIPE_BUF
+        self._is_pipe = stat.S_ISFIFO(mode)
+        self._reader = select.poll()
+        self._reader.register(self._fd, 0)  # nothing but the news that the reader has gone
 
     def write(self, data: bytes) -> None:
         if self._fd < 0:
@@ -76,6 +83,23 @@ class Outlet:
                 left = left[os.write(self._fd, left[: self._portion_bytes]) :]
             except BlockingIOError:  # somebody else writes to it too, and has made it non-blocking
                 continue
+
+    def wait_until_read(self, meanwhile: Callable[[], None]) -> None:
+        """A pipe's reader may go away with the pipe half full: wait until it has taken all that was written.
+
+        ``BrokenPipeError`` if it goes away before. Other kinds of output have what was written.
+        """
+        while self.unread_bytes() > 0:
+            if self._held.interruptible(self._reader.poll, READER_PAUSE_MS):
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            meanwhile()
+
+    def unread_bytes(self) -> int:
+        if self._fd < 0 or not self._is_pipe:
+            return 0
+        left = array.array("i", [0])
+        fcntl.ioctl(self._fd, termios.FIONREAD, left)
+        return left[0]
 
 
 def say(text: str) -> None:

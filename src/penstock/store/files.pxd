@@ -36,7 +36,7 @@ cdef class LocalFiles:
     cdef readonly ClientBytes clients
     cdef list _data
     cdef list _closers
-    cdef object _bodies
+    cdef int _bodies
     cdef u64 _first_end
     cdef int _first_fd
     cdef object _first_map

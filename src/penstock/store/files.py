@@ -10,6 +10,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import glob
 import mmap
 import os
 import platform
@@ -42,6 +43,7 @@ NOTIFY = "notify"
 WAKEUP = "wakeup"
 
 ZERO_CHUNK_BYTES = 1 << 16  # larger ones make large folios in the page cache: a small write then costs 2 µs, not 0.8
+UNFINISHED_S = 60.0  # a creator needs no time to get from making a directory to locking the file in it
 SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
 PAUSE_S = 0.00005
 PAUSE_MAX_S = 0.001
@@ -264,7 +266,9 @@ class LocalFiles:
         self._closers.append(self.lock.close)
         self.clients = ClientBytes(self.path / CLIENTS)
         self._closers.append(self.clients.close)
-        self._bodies = self.path / BODIES
+        # By descriptor, like all other files: a directory that is renamed while we have it open stays ours.
+        self._bodies = os.open(self.path / BODIES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._closers.append(lambda fd=self._bodies: os.close(fd))  # type: ignore[misc]
         self.wakeup_path = self.path / NOTIFY / WAKEUP
         # Most queues have one data file: the way to it is short.
         _, self._first_end, self._first_fd, self._first_map, _ = self._data[0]
@@ -345,7 +349,8 @@ class LocalFiles:
     # ------------------------------------------------------------ bodies of their own
 
     def write_body(self, name: str, body: bytes, *, sync: bool) -> None:
-        fd = os.open(self._bodies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o666, dir_fd=self._bodies)
         try:
             write_all(fd, body, 0)
             if sync:
@@ -353,16 +358,17 @@ class LocalFiles:
         finally:
             os.close(fd)
         if sync:
-            sync_directory(self._bodies)
+            os.fsync(self._bodies)
 
     def read_body(self, name: str) -> bytes:
-        with open(self._bodies / name, "rb") as file:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+        with open(fd, "rb") as file:
             return file.read()
 
     def remove_body(self, name: str) -> None:
         step()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._bodies / name)
+            os.unlink(name, dir_fd=self._bodies)
 
     def body_names(self) -> list[str]:
         return os.listdir(self._bodies)
@@ -373,7 +379,7 @@ class LocalFiles:
         (self.path / folder / name).write_bytes(data)
 
     def body_path(self, name: str) -> str:
-        return str(self._bodies / name)
+        return str(self.path / BODIES / name)
 
 
 def body_name(number: int, slot: int) -> str:
@@ -437,13 +443,18 @@ def create_directory(
         raise QueueExists(f"{path}: there is something here already")
     aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     made: list[Path] = []
+    making = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep_unfinished(path)
         os.mkdir(aside)
         made.append(aside)
+        (aside / LOCK).touch()
+        making = os.open(aside / LOCK, os.O_RDWR | os.O_CLOEXEC)  # locked for as long as we live and make
+        syscalls.try_lock_file(making)
         for name in (BODIES, NOTIFY, "sync"):
             (aside / name).mkdir()
-        for file in (LOCK, CLIENTS, f"{NOTIFY}/{WAKEUP}"):
+        for file in (CLIENTS, f"{NOTIFY}/{WAKEUP}"):
             (aside / file).touch()
         names = []
         for i, size_bytes in enumerate(file_bytes):
@@ -486,8 +497,24 @@ def create_directory(
             raise
         raise NotAllowed(f"{path}: a queue cannot be made here: {error}") from error
     finally:
+        if making >= 0:
+            os.close(making)
         for folder in made:
             remove_tree(folder)
+
+
+def _sweep_unfinished(path: Path) -> None:
+    """Remove what killed creators of this queue left: nobody holds the lock in it, and a minute has passed."""
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.????????"):
+        with contextlib.suppress(OSError):
+            if time.time() - aside.stat().st_mtime < UNFINISHED_S:
+                continue
+            fd = os.open(aside / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if syscalls.try_lock_file(fd):
+                    remove_tree(aside)
+            finally:
+                os.close(fd)
 
 
 def remove_tree(path: Path) -> None:

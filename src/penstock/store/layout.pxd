@@ -155,7 +155,7 @@ cdef extern from *:
     #define PENSTOCK_MIX_NUMBER 0x9e3779b97f4a7c15ULL
     #define PENSTOCK_MIX_SLOT 0xc2b2ae3d27d4eb4fULL
     #define PENSTOCK_MIX_STATE 0x165667b19e3779f9ULL
-    #define PENSTOCK_DELIVER_US_MAX 0x4000000000000000ULL
+    #define PENSTOCK_DELIVER_US_MAX 0x38443f8ae9c0000ULL
     """
     const unsigned long long MASK64 "PENSTOCK_MASK64"
     const unsigned long long MASK48 "PENSTOCK_MASK48"

@@ -192,7 +192,7 @@ META_BYTES_MAX = 0xFFFF
 UNITS_MAX = PLACE_MASK
 FILES_MAX = 64  # data files; each costs a sentinel slot
 SLOTS_MAX = 1 << 27  # a word index of the kernel stays below 2^32
-DELIVER_US_MAX = 1 << 62
+DELIVER_US_MAX = 253_402_214_400_000_000  # the last day that every time zone's calendar has: 9999-12-31
 
 if RECORD.size != RECORD_BYTES or SLOT_WORDS * WORD_BYTES != SLOT_BYTES or PAGE_BYTES % SLOT_BYTES:
     raise AssertionError("layout sizes disagree")

@@ -15,7 +15,7 @@ from penstock.store.files import Clock, create_directory
 from penstock.store.kernel import initialise
 from penstock.store.options import Options
 from penstock.store.words import Words
-from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_seconds
+from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_seconds, queue_path
 
 SLOTS = 65_536
 DATA_BYTES = 64 << 20
@@ -50,18 +50,20 @@ def create(
     ``data_dirs`` the data is spread over a file in each of these directories, as on disks of their own. ``notify`` is
     how sleepers are woken: a shared futex word, or changes of the notification file, which inotify reports.
     """
+    if isinstance(data_dirs, str | bytes):
+        raise Misuse("data_dirs is a list of directories")
     files = max(len(data_dirs), 1)
     _whole("slots", slots, 1, L.SLOTS_MAX)
     _whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
     _whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
-    check_seconds("lease", lease, zero=False)
+    lease = check_seconds("lease", lease, zero=False)
     if durability not in DURABILITIES:
         raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
     if notify not in ("futex", "file"):
         raise Misuse(f"notify must be futex or file, not {notify!r}")
     if files > L.FILES_MAX:
         raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
-    where = Path(os.path.abspath(path))
+    where = queue_path(path)
     share = -(-data_bytes // files // L.PAGE_BYTES) * L.PAGE_BYTES
     file_bytes = [share] * files
     identity = uuid.uuid4()

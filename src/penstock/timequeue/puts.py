@@ -97,7 +97,10 @@ def to_us(moment: float | datetime | None, delay: float | timedelta | None, now_
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise Misuse(f"deliver_at must be an aware datetime: {moment!r} has no time zone")
-        span = moment.astimezone(UTC) - _EPOCH  # in UTC: a subtraction within one zone ignores its summer time
+        try:
+            span = moment.astimezone(UTC) - _EPOCH  # in UTC: a subtraction within one zone ignores its summer time
+        except OverflowError:
+            raise Misuse(f"a delivery time of {moment!r} is too far away") from None
         return _bounded((span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds, moment)
     if not _is_number(moment):
         raise Misuse(f"deliver_at must be an aware datetime or epoch seconds, not {moment!r}")

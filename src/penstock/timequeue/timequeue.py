@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull
+from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull, QueueNotFound
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
@@ -61,6 +61,12 @@ def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
     return min(value, 1e9)
 
 
+def queue_path(path: str | os.PathLike[str]) -> Path:
+    if os.fspath(path) == "":
+        raise Misuse("the path of the queue is empty")
+    return Path(os.path.abspath(path))
+
+
 class TimeQueue:
     """A queue in a directory, shared by any number of threads and processes.
 
@@ -74,10 +80,11 @@ class TimeQueue:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, busy_s: float = BUSY_S, clock: Clock | None = None) -> None:
-        self._path = Path(os.path.abspath(path))
+        self._path = queue_path(path)
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
+        self._id_prefix = ""
         self._client: Client | None = None
         self._open()
         _opened.add(self)
@@ -91,6 +98,10 @@ class TimeQueue:
         client = Client(self._path, clock=self._clock, busy_s=self._busy_s)
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
+        if self._id_prefix not in ("", client.id_prefix):  # after a fork
+            client.close()
+            raise QueueNotFound(f"{self.name}: another queue is here now")
+        self._id_prefix = client.id_prefix
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
         client.turn(administration.sweep_bodies, client)
@@ -159,6 +170,8 @@ class TimeQueue:
         >>> [m.body for m in q.get_many(10)]
         [b'b', b'a']
         """
+        if isinstance(bodies, str | bytes | bytearray | memoryview):
+            raise Misuse("put_many takes several bodies; put takes one")
         now_us = self._clock.wall_us()
         items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers)
         if items:
@@ -216,7 +229,7 @@ class TimeQueue:
         """Up to ``most`` messages that are due, as soon as there is one; none after ``wait`` seconds: an empty list."""
         if most.__class__ is not int or most < 1:
             raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
-        return self._receive(most, check_seconds("wait", wait), lease)
+        return self._receive(min(most, L.SLOTS_MAX), check_seconds("wait", wait), lease)
 
     def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
         client = self._mine()
@@ -312,22 +325,25 @@ class TimeQueue:
         return self._closed
 
     def message_id(self, slot: int, number: int) -> str:
-        return f"{self._mine().id_prefix}{slot:x}-{number:x}"
+        return f"{self._id_prefix}{slot:x}-{number:x}"
 
     def parse_id(self, message_id: str) -> tuple[int, int]:
         try:
             tag, slot, number = message_id.split("-")
             found = int(slot, 16), int(number, 16)
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, TypeError):
             raise Misuse(f"{message_id!r} is not a message id") from None
-        if tag + "-" != self._mine().id_prefix:
+        if tag + "-" != self._id_prefix:
             raise Misuse(f"{message_id} is a message of another queue than {self.name}")
         return found
 
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Give back what was got and not acknowledged, and leave the queue. Closing twice is fine."""
+        """Give back what was got and not acknowledged, and leave the queue. Closing twice is fine.
+
+        ``Misuse`` while another thread is in a put: end your threads first.
+        """
         if self._closed:
             return
         client = self._client
@@ -345,6 +361,12 @@ class TimeQueue:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as another client of the same queue: what multiprocessing needs."""
+        if self._closed:
+            raise QueueClosed(f"{self.name}: this queue object is closed")
+        return _reopen, (self.name, self._busy_s)
+
     def __repr__(self) -> str:
         return f"<TimeQueue {self.name}{' (closed)' if self._closed else ''}>"
 
@@ -353,6 +375,10 @@ class TimeQueue:
         if client is not None and not client.closed:
             with contextlib.suppress(Exception):  # a half-made object at interpreter exit; the system frees the rest
                 client.forget()
+
+
+def _reopen(path: str, busy_s: float) -> TimeQueue:
+    return TimeQueue(path, busy_s=busy_s)
 
 
 # ---------------------------------------------------------------- fork: the child has no part in its parent's clients
