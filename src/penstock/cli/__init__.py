@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-_MISSING = "penstock: the command line needs typer and rich; install them with: pip install 'penstock[cli]'"
+_MISSING = "penstock: the command line needs typer and rich; they come with the extra `cli`: pip install '.[cli]'"
 
 __all__ = ["main"]
 
