@@ -176,7 +176,7 @@ def test_without_typer_or_rich_a_hint_is_printed() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S)
     assert done.returncode == exits.USAGE
     assert done.stderr.count("\n") == 1
-    assert "penstock[cli]" in done.stderr
+    assert "'.[cli]'" in done.stderr
 
 
 def test_a_closed_standard_output_takes_nothing_out_of_the_queue(run: Run, start: Start, small: Path) -> None:
