@@ -116,7 +116,7 @@ QUICK = Sizes(
 )
 
 # Slow systems move fewer messages, so that a run ends; a rate is a rate.
-SHARES = {("litequeue", letter): 0.1 for letter in "abce"} | {("SQLite", "e"): 0.25}
+SHARES = {("litequeue", letter): 0.1 for letter in "abce"} | {(name, "e"): 0.25 for name in ("SQLite", "SQLite NORMAL")}
 
 
 def count_for(system: str, scenario: str, count: int) -> int:

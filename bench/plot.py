@@ -14,12 +14,19 @@ COLOURS = {
     OURS: "#d1495b",
     "LMDB": "#2e6f95",
     "SQLite": "#5fa8d3",
+    "SQLite NORMAL": "#a9cfe6",
     "litequeue": "#8fc0a9",
     "raw file": "#c9b458",
     "pyzmq": "#7a7a7a",
     "mp.Queue": "#b5b5b5",
 }
-LABELS = {"raw file": "raw file (no queue)", "pyzmq": "pyzmq (not durable)", "mp.Queue": "mp.Queue (not durable)"}
+LABELS = {
+    "SQLite": "SQLite (synchronous OFF)",
+    "SQLite NORMAL": "SQLite (synchronous NORMAL)",
+    "raw file": "raw file (no queue)",
+    "pyzmq": "pyzmq (not durable)",
+    "mp.Queue": "mp.Queue (not durable)",
+}
 NAMES = {
     "a": "put",
     "b": "put,\nbatches of 1000",

@@ -11,6 +11,7 @@ KNOWN = (
     ("penstock_queue", "Penstock", "penstock"),
     ("lmdb_queue", "Lmdb", "lmdb"),
     ("sqlite_queue", "Sqlite", "sqlite3"),
+    ("sqlite_queue", "SqliteNormal", "sqlite3"),
     ("lite_queue", "Litequeue", "litequeue"),
     ("raw_file", "RawFile", ""),
     ("zeromq", "ZeroMq", "pyzmq"),
