@@ -44,7 +44,7 @@ class Kernel:
         self.data_bytes = self.words.load(L.H_DATA_UNITS) * L.UNIT_BYTES
         self.words.use_journal(self.words.load(L.H_JOURNAL_AT), self.words.load(L.H_JOURNAL_ENTRIES))
         self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
-        self.ring = Ring(words, self.slots_at, self.words.load(L.H_FILES), self.words.load(L.H_DATA_UNITS))
+        self.ring = Ring(words, self.slots_at, self.words.load(L.H_DATA_UNITS))
 
     # ------------------------------------------------------------ reading
 

@@ -8,7 +8,6 @@ ctypedef unsigned long long u64
 cdef class Ring:
     cdef Words words
     cdef u64 slots_at
-    cdef u64 files
     cdef u64 total_units
 
     cpdef u64 start(self, u64 slot) noexcept

@@ -16,10 +16,9 @@ GAPS_TRIED_MAX = 64  # bounds the time under the lock; what finds no gap within 
 class Ring:
     """Room in the data files of one kernel, in units of 256 bytes."""
 
-    def __init__(self, words: Words, slots_at: int, files: int, total_units: int) -> None:
+    def __init__(self, words: Words, slots_at: int, total_units: int) -> None:
         self.words = words
         self.slots_at = slots_at
-        self.files = files
         self.total_units = total_units
 
     def start(self, slot: int) -> int:
