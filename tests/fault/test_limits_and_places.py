@@ -1,0 +1,102 @@
+"""Bounds that are never passed, and directories that are renamed, replaced or left half-made."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.timequeue import check_queue
+from tests.conftest import Queues
+from tests.crash.rig import in_child
+
+
+def test_records_and_bodies_of_their_own_stay_within_data_bytes_together(queue: Queues) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    q = queue(slots=400, data_bytes=1 << 17, spill_bytes=3000)
+    full = 0
+    for _ in range(1500):
+        bodies = [bytes(rng.choice((10, 300, 2900, 9000))) for _ in range(rng.choice((1, 1, 5)))]
+        try:
+            q.put_many(bodies)
+        except penstock.QueueFull:
+            full += 1
+            q.ack_many(q.get_many(rng.randrange(1, 20)))
+        stats = q.stats()
+        assert stats.used_bytes + stats.spilled_bytes <= stats.data_bytes
+        on_disk = sum(file.stat().st_size for file in (q.path / "bodies").iterdir())
+        assert on_disk == stats.spilled_bytes
+    assert full > 20 and stats.spills > 20
+
+
+def test_a_directory_that_is_renamed_while_open_keeps_its_large_bodies(tmp_path: Path) -> None:
+    q = penstock.create(tmp_path / "a", slots=8, data_bytes=1 << 16, spill_bytes=100, durability="relaxed")
+    os.rename(tmp_path / "a", tmp_path / "b")
+    other = penstock.create(tmp_path / "a", slots=8, data_bytes=1 << 16, spill_bytes=100, durability="relaxed")
+    q.put(b"x" * 5000)
+    assert list((tmp_path / "a" / "bodies").iterdir()) == []
+    with penstock.open(tmp_path / "b") as renamed:
+        assert renamed.get(block=False).data == b"x" * 5000
+    q.close()
+    other.close()
+    assert check_queue(tmp_path / "a") == check_queue(tmp_path / "b") == []
+
+
+def test_a_forked_child_does_not_join_another_queue_at_its_path(tmp_path: Path) -> None:
+    q = penstock.create(tmp_path / "a", slots=8, data_bytes=1 << 16)
+    os.rename(tmp_path / "a", tmp_path / "b")
+    penstock.create(tmp_path / "a", slots=8, data_bytes=1 << 16).close()
+
+    def child() -> None:
+        with pytest.raises(penstock.QueueNotFound, match="another queue"):
+            q.put("x")
+
+    assert in_child(child) == 0
+    with penstock.open(tmp_path / "a") as other:
+        assert (other.qsize(), len(other.stats().clients)) == (0, 1)
+    q.close()
+
+
+def test_what_a_killed_creator_left_is_removed_by_the_next_one_after_a_minute(tmp_path: Path) -> None:
+    penstock.create(tmp_path / "model", slots=8, data_bytes=1 << 16).close()
+    old, young = tmp_path / ".queue.0123abcd", tmp_path / ".queue.4567abcd"
+    for left in (old, young):
+        shutil.copytree(tmp_path / "model", left)
+    past_s = time.time() - 3600
+    os.utime(old, (past_s, past_s))
+    penstock.create(tmp_path / "queue", slots=8, data_bytes=1 << 16).close()
+    assert not old.exists()
+    assert young.exists(), "its creator may be at work"
+
+
+@pytest.mark.parametrize("lease", [float("inf"), 1e30])
+def test_an_endless_lease_makes_a_queue_that_works(tmp_path: Path, lease: float) -> None:
+    with penstock.create(tmp_path / "queue", slots=8, data_bytes=1 << 16, lease=lease) as q:
+        q.put("x")
+        assert q.get(block=False).body == "x"
+    assert check_queue(tmp_path / "queue") == []
+
+
+@pytest.mark.parametrize("bodies", ["abc", b"abc", bytearray(b"abc")])
+def test_one_body_is_not_taken_for_many(queue: Queues, bodies: Any) -> None:
+    q = queue()
+    with pytest.raises(penstock.Misuse, match="several bodies"):
+        q.put_many(bodies)
+    assert q.qsize() == 0
+
+
+def test_every_time_that_is_accepted_can_be_shown(queue: Queues) -> None:
+    q = queue()
+    last_s = 253_402_214_399  # the second before 9999-12-31
+    q.put("x", deliver_at=last_s)
+    assert next(iter(q.browse())).deliver_at.year == 9999
+    with pytest.raises(penstock.Misuse, match="too far away"):
+        q.put("x", deliver_at=last_s + 1)
