@@ -15,6 +15,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SRC = Path("src")
+HEADERS = str(SRC / "penstock" / "store")
 PURE = os.environ.get("PENSTOCK_PURE", "")
 
 FLAGS = ["-O2", "-fno-strict-aliasing"]
@@ -23,7 +24,7 @@ if PURE == "0":
     FLAGS += ["-Werror=shift-count-overflow", "-Werror=overflow", "-Werror=incompatible-pointer-types"]
 
 # Modules whose .pxd has their numbers or functions again, for C.
-NOT_COMPILED = {"penstock.store.layout", "penstock.store.syscalls"}
+NOT_COMPILED = {"penstock.store.checksum", "penstock.store.layout", "penstock.store.syscalls"}
 
 DIRECTIVES = {
     "language_level": "3",
@@ -41,7 +42,7 @@ def hot_modules():
         source = pxd.with_suffix(".py")
         name = ".".join(source.relative_to(SRC).with_suffix("").parts)
         if source.exists() and source.stem != "__init__" and name not in NOT_COMPILED:
-            yield Extension(name, [str(source)], extra_compile_args=FLAGS)
+            yield Extension(name, [str(source)], include_dirs=[HEADERS], extra_compile_args=FLAGS)
 
 
 @contextlib.contextmanager

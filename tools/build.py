@@ -27,7 +27,7 @@ def fingerprint():
         digest.update(f"{name}={os.environ.get(name)}\n".encode())
     pxds = sorted(SRC.rglob("*.pxd"))
     hot = [pxd.with_suffix(".py") for pxd in pxds]
-    for path in [ROOT / "setup.py", ROOT / "requirements" / "build.txt", *pxds, *hot]:
+    for path in [ROOT / "setup.py", ROOT / "requirements" / "build.txt", *sorted(SRC.rglob("*.h")), *pxds, *hot]:
         if path.exists():
             digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -1,6 +1,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING as start_of
 from libc.string cimport memcpy as copy
+from penstock.store cimport checksum
 from penstock.store cimport layout as L
 
 cdef extern from "Python.h":
@@ -9,12 +10,6 @@ cdef extern from "Python.h":
 ctypedef unsigned long long u64
 ctypedef unsigned int u32
 
-cdef u32[8][256] _tables
-
-@cython.locals(byte=u32, value=u32, row=int)
-cdef int _make_tables() except -1
-@cython.locals(crc=u32, at=Py_ssize_t)
-cdef u32 short_crc32(const unsigned char* data, Py_ssize_t size, u32 start) noexcept
 cpdef u32 crc32(bytes data, u32 start=*)
 cdef u64 _word(const unsigned char* data, int index) noexcept
 cdef u32 _placed(u32 check, u64 unit) noexcept

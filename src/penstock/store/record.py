@@ -1,7 +1,6 @@
 """Owns records, the bytes of one message in a data file: built, checked, taken apart. Never touches a file."""
 
 import struct
-import zlib
 from typing import Any
 
 try:
@@ -9,59 +8,15 @@ try:
 except ImportError:
     from penstock.store import shadow as cython
 
+from penstock.store import checksum
 from penstock.store import layout as L
 
 _SEVEN = struct.Struct("<7Q")
-_SHORT_BYTES_MAX = 1024  # up to here the compiled core's own checksum loop beats the call of zlib's quicker one
-
-if not cython.compiled:
-    _tables = [[0] * 256 for _ in range(8)]  # an array in the compiled core, see record.pxd
-
-
-def _make_tables() -> None:
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ 0xEDB88320 if value & 1 else value >> 1
-        _tables[0][byte] = value
-    for byte in range(256):
-        value = _tables[0][byte]
-        for row in range(1, 8):
-            value = _tables[0][value & 0xFF] ^ (value >> 8)
-            _tables[row][byte] = value
-
-
-_make_tables()
-
-
-def short_crc32(data: Any, size: int, start: int) -> int:
-    """CRC-32, eight bytes at a time. In the compiled core ``data`` is a pointer."""
-    crc = start ^ L.MASK32
-    at = 0
-    while size - at >= 8:
-        crc ^= data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (data[at + 3] << 24)
-        crc = (
-            _tables[7][crc & 0xFF]
-            ^ _tables[6][(crc >> 8) & 0xFF]
-            ^ _tables[5][(crc >> 16) & 0xFF]
-            ^ _tables[4][crc >> 24]
-            ^ _tables[3][data[at + 4]]
-            ^ _tables[2][data[at + 5]]
-            ^ _tables[1][data[at + 6]]
-            ^ _tables[0][data[at + 7]]
-        )
-        at += 8
-    while at < size:
-        crc = _tables[0][(crc ^ data[at]) & 0xFF] ^ (crc >> 8)
-        at += 1
-    return crc ^ L.MASK32
 
 
 def crc32(data: bytes, start: int = 0) -> int:
-    """The checksum of ``zlib.crc32``, by whichever way is quicker."""
-    if cython.compiled and len(data) <= _SHORT_BYTES_MAX:
-        return short_crc32(cython.cast("const unsigned char*", data), len(data), start)
-    return zlib.crc32(data, start)
+    """The checksum of ``zlib.crc32``."""
+    return checksum.crc32(data, len(data), start)
 
 
 def _word(data: Any, index: int) -> int:
@@ -100,7 +55,7 @@ def build(
     if cython.compiled:
         return _assemble(signature, number, enqueued_us, deliver_us, where, sizes, last, seed, meta, body)
     head = _SEVEN.pack(signature, number, enqueued_us, deliver_us, where, sizes, last)[: L.RECORD_BYTES - 4]
-    return b"".join((head, zlib.crc32(head, seed).to_bytes(4, "little"), meta, body))
+    return b"".join((head, checksum.crc32(head, len(head), seed).to_bytes(4, "little"), meta, body))
 
 
 def _assemble(
@@ -116,7 +71,7 @@ def _assemble(
     words[4] = w4
     words[5] = w5
     words[6] = w6
-    check = short_crc32(cython.cast("const unsigned char*", words), L.RECORD_BYTES - 4, seed)
+    check = checksum.crc32(cython.cast("const unsigned char*", words), L.RECORD_BYTES - 4, seed)
     words[6] = w6 | (cython.cast("unsigned long long", check) << 32)
     copy(start_of(data) + L.RECORD_BYTES, start_of(meta), len(meta))  # type: ignore[name-defined] # noqa: F821
     copy(start_of(data) + L.RECORD_BYTES + len(meta), start_of(body), len(body))  # type: ignore[name-defined] # noqa: F821
@@ -162,10 +117,7 @@ class Parts:
             return False
         payload = data[L.RECORD_BYTES : end]
         seed = _placed(crc32(payload), unit)
-        if cython.compiled:
-            check = short_crc32(data, L.RECORD_BYTES - 4, seed)
-        else:
-            check = zlib.crc32(data[: L.RECORD_BYTES - 4], seed)
+        check = checksum.crc32(data, L.RECORD_BYTES - 4, seed)
         if check != last >> 32:
             self.clear(f"checksum {check:08x} instead of {last >> 32:08x}")
             return False

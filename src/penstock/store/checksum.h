@@ -1,0 +1,95 @@
+/* The CRC-32 of zlib, for the compiled core: with carry-less multiplication where the processor has it.
+ *
+ * A CRC is a remainder of polynomials. 16 bytes at the front of the data may be replaced by what they leave
+ * 16 (or 64) bytes further on, which two multiplications tell; so the data folds into its last 16 bytes,
+ * and only these go through the tables. The constants are remainders of powers of x, bits reversed:
+ * tests/unit/test_record.py derives them again.
+ */
+#ifndef PENSTOCK_CHECKSUM_H
+#define PENSTOCK_CHECKSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static uint32_t penstock_crc_tables[8][256];
+
+__attribute__((constructor)) static void penstock_crc_prepare(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t value = byte;
+        for (int bit = 0; bit < 8; bit++)
+            value = (value >> 1) ^ (value & 1 ? 0xEDB88320u : 0);
+        penstock_crc_tables[0][byte] = value;
+    }
+    for (uint32_t byte = 0; byte < 256; byte++)
+        for (int row = 1; row < 8; row++) {
+            uint32_t value = penstock_crc_tables[row - 1][byte];
+            penstock_crc_tables[row][byte] = penstock_crc_tables[0][value & 0xFF] ^ (value >> 8);
+        }
+}
+
+/* `crc` is the running remainder, not inverted as the finished checksum is. */
+static inline uint32_t penstock_crc_by_tables(uint32_t crc, const unsigned char *data, size_t size) {
+    for (; size >= 8; data += 8, size -= 8) {
+        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
+        crc = penstock_crc_tables[7][low & 0xFF] ^ penstock_crc_tables[6][(low >> 8) & 0xFF]
+            ^ penstock_crc_tables[5][(low >> 16) & 0xFF] ^ penstock_crc_tables[4][low >> 24]
+            ^ penstock_crc_tables[3][data[4]] ^ penstock_crc_tables[2][data[5]]
+            ^ penstock_crc_tables[1][data[6]] ^ penstock_crc_tables[0][data[7]];
+    }
+    for (; size > 0; data++, size--)
+        crc = penstock_crc_tables[0][(crc ^ *data) & 0xFF] ^ (crc >> 8);
+    return crc;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define PENSTOCK_FOLDS __attribute__((target("pclmul,sse4.1")))
+
+PENSTOCK_FOLDS static inline __m128i penstock_fold(__m128i lane, __m128i factors, const unsigned char *next) {
+    __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(lane, factors, 0x00), _mm_clmulepi64_si128(lane, factors, 0x11));
+    return _mm_xor_si128(moved, _mm_loadu_si128((const __m128i *)next));
+}
+
+PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsigned char *data, size_t size) {
+    const __m128i by_64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
+    const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    const unsigned char *end = data + size;
+    unsigned char last[16];
+    __m128i lane = _mm_xor_si128(_mm_loadu_si128((const __m128i *)data), _mm_cvtsi32_si128((int)crc));
+    data += 16;
+    if (size >= 128) {
+        __m128i second = _mm_loadu_si128((const __m128i *)data);
+        __m128i third = _mm_loadu_si128((const __m128i *)(data + 16));
+        __m128i fourth = _mm_loadu_si128((const __m128i *)(data + 32));
+        for (data += 48; end - data >= 64; data += 64) {
+            lane = penstock_fold(lane, by_64, data);
+            second = penstock_fold(second, by_64, data + 16);
+            third = penstock_fold(third, by_64, data + 32);
+            fourth = penstock_fold(fourth, by_64, data + 48);
+        }
+        _mm_storeu_si128((__m128i *)last, second);
+        lane = penstock_fold(lane, by_16, last);
+        _mm_storeu_si128((__m128i *)last, third);
+        lane = penstock_fold(lane, by_16, last);
+        _mm_storeu_si128((__m128i *)last, fourth);
+        lane = penstock_fold(lane, by_16, last);
+    }
+    for (; end - data >= 16; data += 16)
+        lane = penstock_fold(lane, by_16, data);
+    _mm_storeu_si128((__m128i *)last, lane);
+    crc = penstock_crc_by_tables(0, last, 16);
+    return penstock_crc_by_tables(crc, data, (size_t)(end - data));
+}
+#endif
+
+static inline uint32_t penstock_crc32(const unsigned char *data, size_t size, uint32_t start) {
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (size >= 32 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
+        return ~penstock_crc_by_folding(~start, data, size);
+#endif
+    return ~penstock_crc_by_tables(~start, data, size);
+}
+
+#endif
