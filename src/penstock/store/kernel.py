@@ -170,12 +170,14 @@ class Kernel:
         self.words.commit()
 
     def fill(self, slot: int, after: int, client: int, owner: int) -> None:
-        """A taken slot that is filled without the lock: into its owner's chain, behind ``after`` (0: in front)."""
+        """A taken slot that is filled without the lock: into its owner's chain, behind ``after`` (0: in front).
+        Leaves the transaction open for more of the same."""
         at = self.slots_at + slot * L.SLOT_WORDS
         self.words.raw(at + L.S_OWNER, owner)  # raw: an owner means nothing for a slot that is vacant
         self._chain(slot, after, client)
         self.words.add(L.H_FILLING, 1)
-        self.words.commit()
+        if not self.words.room():
+            self.words.commit()
 
     def publish_filled(self, first: int, last: int, count: int, client: int, wake: int) -> None:
         """All or nothing: one transaction makes the filled chain the incoming one, then it is merged step by step.

@@ -1,6 +1,8 @@
 cimport cython
 from penstock.store cimport layout as L
 
+cdef unsigned long long NOTED_ENTRIES
+cdef bint _counting
 cdef unsigned long long _fatal_step
 cdef unsigned long long _steps
 
@@ -17,9 +19,20 @@ cdef class Words:
     cdef unsigned long long journal
     cdef unsigned long long capacity
 
-    cpdef unsigned long long load(self, unsigned long long index) noexcept
+    cdef unsigned long long transaction
+    cdef unsigned long long[256] noted
+    cdef unsigned long long[256] noted_in
+
+    cdef inline unsigned long long load(self, unsigned long long index) noexcept:
+        if index >= self.size:
+            self.bad = index + 1
+            return 0
+        return self.start[index]
+
     cpdef void raw(self, unsigned long long index, unsigned long long value) noexcept
     cpdef void put(self, unsigned long long index, unsigned long long value) noexcept
+    @cython.locals(at="unsigned long long")
+    cdef bint _is_noted(self, unsigned long long index) noexcept
     cpdef void add(self, unsigned long long index, long long delta) noexcept
     cpdef bint room(self) noexcept
     cpdef bint begin(self) except -1

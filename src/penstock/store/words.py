@@ -18,13 +18,17 @@ except ImportError:
 from penstock.errors import Corrupt
 from penstock.store import layout as L
 
+NOTED_ENTRIES = 256  # a power of two; words.pxd has it again
+
+_counting = False
 _fatal_step = 0
 _steps = 0
 
 
 def kill_at(step: int) -> None:
     """Test rig: end this process with SIGKILL just before the ``step``-th store from now; 0 only counts."""
-    global _fatal_step, _steps
+    global _counting, _fatal_step, _steps
+    _counting = True
     _fatal_step = step
     _steps = 0
 
@@ -35,8 +39,10 @@ def steps() -> int:
 
 
 def step() -> None:
-    """Count an effect outside the mapping (a write, an unlink, a wake-up) as a point where the rig may kill."""
+    """Count a store, or an effect outside the mapping (a write, an unlink, a wake-up), where the rig may kill."""
     global _steps
+    if not _counting:
+        return
     _steps += 1
     if _steps == _fatal_step:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -53,8 +59,12 @@ class Words:
         self.count = 0
         self.journal = 0
         self.capacity = 0
+        self.transaction = 1
         if cython.compiled:
             self._point()
+        else:
+            self.noted_in = [0] * NOTED_ENTRIES
+            self.noted = [0] * NOTED_ENTRIES
 
     def _point(self) -> None:
         words = self.view  # a typed view in the compiled core, see words.pxd
@@ -69,20 +79,18 @@ class Words:
         self.size = 0
         self.view.release()
 
-    def load(self, index: int) -> int:
-        if index >= self.size:
-            self.bad = index + 1
-            return 0
-        if cython.compiled:
-            return self.start[index]  # type: ignore[no-any-return]
-        return self.view[index]
+    if not cython.compiled:  # where it is compiled, the one in words.pxd goes into every caller
+
+        def load(self, index: int) -> int:
+            if index >= self.size:
+                self.bad = index + 1
+                return 0
+            return self.view[index]
 
     def raw(self, index: int, value: int) -> None:
         """The only store into a mapping: volatile in C, an item of a word view in Python; never torn or reordered."""
-        global _steps
-        _steps += 1
-        if _steps == _fatal_step:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if _counting:
+            step()
         if index >= self.size:
             self.bad = index + 1
             return
@@ -96,6 +104,9 @@ class Words:
         old = self.load(index)
         if old == value:
             return
+        if self._is_noted(index):
+            self.raw(index, value)
+            return
         n = self.count
         if n >= self.capacity:
             self.bad = index + 1  # our own bug: commit() refuses and rolls back
@@ -108,6 +119,15 @@ class Words:
         self.count = n + 1
         self.raw(index, value)
 
+    def _is_noted(self, index: int) -> bool:
+        """Whether this transaction has noted what the word was before it; if not, it is about to. May forget."""
+        at = index & (NOTED_ENTRIES - 1)
+        if self.noted[at] == index and self.noted_in[at] == self.transaction:
+            return True
+        self.noted[at] = index
+        self.noted_in[at] = self.transaction
+        return False
+
     def add(self, index: int, delta: int) -> None:
         self.put(index, self.load(index) + delta)
 
@@ -115,6 +135,7 @@ class Words:
         """Start a transaction; roll back what a dead process (or an exception) left. True if there was something."""
         self.bad = 0
         self.count = 0
+        self.transaction += 1
         if self.load(L.H_JOURNAL_COUNT) == 0:
             return False
         self.rollback()
@@ -126,6 +147,7 @@ class Words:
         if self.count:
             self.raw(L.H_JOURNAL_COUNT, 0)
             self.count = 0
+            self.transaction += 1
 
     def refuse(self) -> None:
         bad = self.bad - 1
@@ -138,6 +160,7 @@ class Words:
 
     def rollback(self) -> None:
         """Undo, newest first. Killed on the way it starts again from the newest: the old values are still there."""
+        self.transaction += 1
         n = self.load(L.H_JOURNAL_COUNT)
         if n > self.capacity:
             raise Corrupt(

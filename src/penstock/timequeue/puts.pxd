@@ -22,6 +22,7 @@ cdef class Entry:
 
     cdef int spill(self) except -1
     cdef int keep(self) except -1
+    cdef int forget(self) except -1
     cpdef str id(self, str prefix)
 
 cdef u64 _units(u64 payload_bytes) noexcept

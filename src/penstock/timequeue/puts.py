@@ -67,6 +67,14 @@ class Entry:
         self.check = record.crc32(self.body, record.crc32(self.meta))
         self.info &= ~(L.FLAG_SPILLED << L.FLAGS_SHIFT)
 
+    def forget(self) -> None:
+        """As before it was given a slot: it can be tried again."""
+        if self.spilled is not None:
+            self.keep()
+        if self.info >> L.FLAGS_SHIFT & L.FLAG_READY:
+            self.deliver_us = 0
+        self.slot = 0
+
     def id(self, prefix: str) -> str:
         return f"{prefix}{self.slot:x}-{self.number:x}"
 
@@ -242,9 +250,9 @@ class Producer:
         except BaseException:
             kernel.rollback()
             for item in items:
-                if item.slot and kernel.number(item.slot) == item.number:
+                if item.slot and kernel.number(item.slot) == item.number:  # of a transaction before the last
                     self._undo(item)
-                item.slot = 0
+                item.forget()
             raise
         return now_us
 
@@ -268,6 +276,7 @@ class Producer:
             kernel.fill(slot, last, client.index, client.owner)
             item.slot = slot  # from here on it is ours to give back
             last = slot
+        kernel.commit()
 
     def _take(self, item: Entry) -> int:
         """A slot with room in the ring for the record or, failing that, for one that names a file in ``bodies/``."""
@@ -288,9 +297,6 @@ class Producer:
         """Give up a reserved slot that nothing was written to, in the turn in which it was reserved."""
         if item.spilled is not None:
             self._kernel.spill(-len(item.spilled))
-            item.keep()
-        if item.info >> L.FLAGS_SHIFT & L.FLAG_READY:
-            item.deliver_us = 0
         self._kernel.abandon(item.slot, self._client.index, False)
 
     def _copy(self, items: list[Entry], now_us: int, sync: bool) -> None:
