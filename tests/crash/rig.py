@@ -9,7 +9,7 @@ from pathlib import Path
 
 import penstock
 from penstock.store import layout as L
-from penstock.store import words
+from penstock.store import rig
 from penstock.timequeue import check_queue
 
 STEPS_MAX = 20_000  # an operation that never ends would otherwise keep the rig busy for ever
@@ -38,9 +38,9 @@ def killed_at(step: int, work: Callable[[], None], prepare: Callable[[], object]
 
     def run() -> None:
         prepared = prepare()
-        words.kill_at(step)
+        rig.kill_at(step)
         work(prepared)  # type: ignore[call-arg]
-        words.kill_at(0)
+        rig.kill_at(0)
 
     status = in_child(run)
     if os.WIFSIGNALED(status):

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock import LeaseLost, QueueBusy, QueueEmpty, QueueFull
 from penstock.store import layout as L
-from penstock.store.words import kill_at
+from penstock.store.rig import kill_at
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX
 from tests.conftest import Queues
 from tests.fault.processes import Child

@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
-from penstock.store.words import kill_at
+from penstock.store.rig import kill_at
 from penstock.timequeue import check_queue, repair_queue
 from penstock.timequeue.puts import entries
 from tests.conftest import Queues

@@ -117,9 +117,9 @@ def test_a_confirmed_put_was_synced_before_it_was_published(queue: Queues) -> No
     seen: list[str] = []
     sync_data = files.sync_data
 
-    def noted(units: Any) -> None:
+    def noted() -> None:
         seen.append(f"sync with {q.qsize()} waiting")
-        sync_data(units)
+        sync_data()
 
     files.sync_data = noted
     q.put(b"x")
@@ -132,7 +132,7 @@ def test_a_confirmed_put_was_synced_before_it_was_published(queue: Queues) -> No
 def test_a_failed_sync_confirms_nothing(queue: Queues) -> None:
     q = queue(durability="commit")
 
-    def broken(units: Any) -> None:
+    def broken() -> None:
         raise OSError(5, "Input/output error")
 
     q._client.files.sync_data = broken
@@ -146,7 +146,7 @@ def test_a_discarded_record_cannot_be_taken_for_a_message_later(queue: Queues) -
     q = queue()
     client = q._client
 
-    def broken(units: Any) -> None:
+    def broken() -> None:
         raise OSError(5, "Input/output error")
 
     client.files.sync_data = broken

@@ -2,7 +2,7 @@ import pytest
 
 from penstock.errors import Corrupt
 from penstock.store import layout as L
-from penstock.store import words as words_module
+from penstock.store import rig
 from penstock.store.words import Words
 from tests.unit.kernels import small_kernel
 
@@ -107,13 +107,13 @@ def test_a_store_keeps_all_64_bits() -> None:
 
 def test_every_store_counts_as_a_step_of_the_kill_rig() -> None:
     words = small_kernel().words
-    words_module.kill_at(0)
+    rig.kill_at(0)
     words.raw(L.H_EPOCH, 1)
-    assert words_module.steps() == 1
+    assert rig.steps() == 1
     words.begin()
     words.put(L.H_EPOCH, 2)  # index, old value, count, and the store itself
     words.commit()
-    assert words_module.steps() == 6
+    assert rig.steps() == 6
 
 
 def test_after_closing_nothing_can_be_loaded() -> None:

@@ -1,8 +1,8 @@
 cimport cython
 from penstock.store cimport layout as L
+from penstock.store cimport rig
 from penstock.store cimport syscalls
 from penstock.store.record cimport Parts
-from penstock.store.words cimport step
 
 ctypedef unsigned long long u64
 
@@ -35,6 +35,7 @@ cdef class LocalFiles:
     cdef readonly Lock lock
     cdef readonly ClientBytes clients
     cdef list _data
+    cdef int _kernel_fd
     cdef list _closers
     cdef int _bodies
     cdef u64 _first_end

@@ -29,10 +29,9 @@ except ImportError:
 
 from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound
 from penstock.store import layout as L
-from penstock.store import syscalls
+from penstock.store import rig, syscalls
 from penstock.store.options import Options, parse
 from penstock.store.record import Parts
-from penstock.store.words import step
 
 QUEUE_JSON = "queue.json"
 KERNEL = "kernel"
@@ -58,13 +57,15 @@ class Lock:
     """
 
     def __init__(self, path: Path, queue: str, busy_s: float) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = open_file(path, os.O_RDWR)
         self._queue = queue
         self._busy_s = busy_s
         if not cython.compiled:  # a single C call: no interrupt can come after it was entered and before the unlock
             self.release = functools.partial(fcntl.flock, self._fd, fcntl.LOCK_UN)  # type: ignore[method-assign]
 
     def acquire(self) -> None:
+        if rig.watching:
+            rig.effect(rig.LOCK, self._fd)
         if not syscalls.try_lock_file(self._fd):
             self._wait()
 
@@ -106,10 +107,11 @@ class ClientBytes:
     to the description that holds them."""
 
     def __init__(self, path: Path) -> None:
-        self._own = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        self._probe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._own = open_file(path, os.O_RDWR)
+        self._probe = open_file(path, os.O_RDWR)
 
     def take(self, client: int) -> bool:
+        rig.effect(rig.LOCK, self._own, client)
         return syscalls.try_lock(self._own, client)
 
     def leave(self, client: int) -> None:
@@ -153,7 +155,7 @@ class Futex:
         return not (result == -1 and ctypes.get_errno() == errno.ETIMEDOUT)
 
     def wake(self, count: int) -> None:
-        step()
+        rig.effect(rig.WAKE, "futex")
         self._syscall(self._call, ctypes.c_void_p(self._address), _FUTEX_WAKE, min(count, 0x7FFFFFFF), None, None, 0)
 
     def close(self) -> None:
@@ -207,7 +209,7 @@ class Notice:
         self._fd = fd
 
     def wake(self, count: int) -> None:
-        step()
+        rig.effect(rig.WAKE, str(self._path))
         os.utime(self._path)
 
     def close(self) -> None:
@@ -218,7 +220,8 @@ class Notice:
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write until it is all there or there is an error: a signal or a full disk may cut a write short."""
-    step()
+    if rig.watching:
+        rig.effect(rig.WRITE, fd, offset, data)
     done = syscalls.write_at(fd, data, offset)
     while done < len(data):
         data = data[done:]
@@ -251,13 +254,11 @@ class LocalFiles:
     def _open(self, options: Options, busy_s: float) -> None:
         kernel_path = Path(options.kernel_dir or self.path) / KERNEL
         self.kernel_path = str(kernel_path)
-        self.kernel = self._map(kernel_path, options.kernel_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._kernel_fd, self.kernel = self._map(kernel_path, options.kernel_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
         start = 0
         for name, size_bytes in options.data_files:
             data_path = self.path / name
-            mapping = self._map(data_path, size_bytes, mmap.PROT_READ)
-            fd = os.open(data_path, os.O_RDWR | os.O_CLOEXEC)
-            self._closers.append(lambda fd=fd: os.close(fd))  # type: ignore[misc]
+            fd, mapping = self._map(data_path, size_bytes, mmap.PROT_READ)
             units = size_bytes // L.UNIT_BYTES
             self._data.append((start, start + units, fd, mapping, str(data_path)))
             start += units
@@ -267,7 +268,7 @@ class LocalFiles:
         self.clients = ClientBytes(self.path / CLIENTS)
         self._closers.append(self.clients.close)
         # By descriptor, like all other files: a directory that is renamed while we have it open stays ours.
-        self._bodies = os.open(self.path / BODIES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._bodies = open_file(self.path / BODIES, os.O_RDONLY | os.O_DIRECTORY)
         self._closers.append(lambda fd=self._bodies: os.close(fd))  # type: ignore[misc]
         self.wakeup_path = self.path / NOTIFY / WAKEUP
         # Most queues have one data file: the way to it is short.
@@ -278,17 +279,16 @@ class LocalFiles:
     def _point(self, view: memoryview) -> None:
         self._first = cython.cast("const char*", cython.address(view[0]))
 
-    def _map(self, path: Path, size_bytes: int, protection: int) -> mmap.mmap:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            found = os.fstat(fd).st_size
-            if found != size_bytes:  # mapping a shorter file would turn a later read into a signal
-                raise Corrupt(str(path), offset=found, expected=f"a file of {size_bytes} bytes", found=f"{found} bytes")
-            mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, protection)
-        finally:
-            os.close(fd)
+    def _map(self, path: Path, size_bytes: int, protection: int) -> tuple[int, mmap.mmap]:
+        """The file's descriptor and its mapping."""
+        fd = open_file(path, os.O_RDWR)
+        self._closers.append(lambda: os.close(fd))
+        found = os.fstat(fd).st_size
+        if found != size_bytes:  # mapping a shorter file would turn a later read into a signal
+            raise Corrupt(str(path), offset=found, expected=f"a file of {size_bytes} bytes", found=f"{found} bytes")
+        mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, protection)
         self._closers.append(mapping.close)
-        return mapping
+        return fd, mapping
 
     def close(self) -> None:
         self._first_end = 0  # nothing may be read through a mapping that is gone
@@ -334,11 +334,19 @@ class LocalFiles:
         start, _, _, _, path = self._file_of(unit)
         return path, (unit - start) * L.UNIT_BYTES
 
-    def sync_data(self, units: list[int]) -> None:
-        """Sync the files of these units. Until it returns, what was written there may be lost with the power."""
-        for fd in {self._file_of(unit)[2] for unit in units}:
-            step()
-            os.fdatasync(fd)
+    def sync_data(self) -> None:
+        """Sync the data files. Until it returns, what was written to them may be lost with the power."""
+        for _, _, fd, _, _ in self._data:
+            sync_file(fd)
+
+    def sync_kernel(self) -> None:
+        """Sync the kernel: of each word, at least the value that it has now."""
+        sync_file(self._kernel_fd)
+
+    def identity(self) -> tuple[int, ...]:
+        """What tells whether the kernel's pages in memory are those that its last user left: the six header words
+        from ``H_BOOT_ID`` on. Another boot, another disk, a copied file, another mount: not these pages."""
+        return (*_boot_id(), *_storage_of(self._kernel_fd))
 
     def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap, str]:
         for file in self._data:
@@ -350,15 +358,16 @@ class LocalFiles:
 
     def write_body(self, name: str, body: bytes, *, sync: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        rig.effect(rig.OPEN, self.body_path(name))
         fd = os.open(name, flags, 0o666, dir_fd=self._bodies)
         try:
             write_all(fd, body, 0)
             if sync:
-                os.fsync(fd)
+                sync_file(fd)
         finally:
             os.close(fd)
         if sync:
-            os.fsync(self._bodies)
+            sync_file(self._bodies)
 
     def read_body(self, name: str) -> bytes:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
@@ -366,7 +375,7 @@ class LocalFiles:
             return file.read()
 
     def remove_body(self, name: str) -> None:
-        step()
+        rig.effect(rig.UNLINK, self.body_path(name))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._bodies)
 
@@ -387,19 +396,75 @@ def body_name(number: int, slot: int) -> str:
     return f"{number:012x}-{slot:x}"
 
 
+def open_file(path: Path, flags: int) -> int:
+    rig.effect(rig.OPEN, str(path))
+    return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+
+def sync_file(fd: int) -> None:
+    """Everything of the file that is needed to read it back; a directory too."""
+    rig.effect(rig.SYNC, fd)
+    os.fdatasync(fd)
+
+
 def sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)
 
 
+def _boot_id() -> tuple[int, int]:
+    number = int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", ""), 16)
+    return number & L.MASK64, number >> 64
+
+
+class _Statx(ctypes.Structure):
+    """The fields of Linux's struct statx that are asked for, at their places."""
+
+    _fields_ = (
+        ("before", ctypes.c_uint8 * 32),
+        ("inode", ctypes.c_uint64),
+        ("between", ctypes.c_uint8 * 40),
+        ("birth_s", ctypes.c_int64),
+        ("birth_ns", ctypes.c_uint32),
+        ("later", ctypes.c_uint8 * 44),
+        ("device_major", ctypes.c_uint32),
+        ("device_minor", ctypes.c_uint32),
+        ("mount", ctypes.c_uint64),
+        ("rest", ctypes.c_uint8 * 104),
+    )
+
+
+_AT_EMPTY_PATH = 0x1000
+_STATX_BASIC = 0x7FF
+_STATX_BIRTH = 0x800
+_STATX_MOUNT = 0x1000
+_STATX_MOUNT_UNIQUE = 0x4000  # never given again before the next boot; older kernels only know the other
+
+
+def _storage_of(fd: int) -> tuple[int, int, int, int]:
+    """Device, inode, time of birth and mount of a file."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for mount in (_STATX_MOUNT_UNIQUE, _STATX_MOUNT):
+        found = _Statx()
+        asked = _STATX_BASIC | _STATX_BIRTH | mount
+        if hasattr(libc, "statx") and libc.statx(fd, b"", _AT_EMPTY_PATH, asked, ctypes.byref(found)) == 0:
+            if not found.mount:
+                continue
+            device = found.device_major << 32 | found.device_minor
+            return device, found.inode, found.birth_s * 1_000_000 + found.birth_ns // 1000, found.mount
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino, 0, 0
+
+
 def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[int], None] | None) -> None:
     """Create a file at its full size. Zero-filled, the first sync of a place need not write metadata as well."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         try:
+            rig.effect(rig.ALLOCATE, fd)
             os.posix_fallocate(fd, 0, max(size_bytes, 1))
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
@@ -411,7 +476,7 @@ def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[in
                 write_all(fd, chunk[: size_bytes - at], at)
                 if progress:
                     progress(min(size_bytes - at, ZERO_CHUNK_BYTES))
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)
 
@@ -450,7 +515,7 @@ def create_directory(
         os.mkdir(aside)
         made.append(aside)
         (aside / LOCK).touch()
-        making = os.open(aside / LOCK, os.O_RDWR | os.O_CLOEXEC)  # locked for as long as we live and make
+        making = open_file(aside / LOCK, os.O_RDWR)  # locked for as long as we live and make
         syscalls.try_lock_file(making)
         for name in (BODIES, NOTIFY, "sync"):
             (aside / name).mkdir()
@@ -477,14 +542,15 @@ def create_directory(
         kernel_path = kernel_folder / KERNEL
         with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options.kernel_bytes) as mapping:
             initialise(mapping)
-            mapping.flush()
+            sync_file(kernel.fileno())
         options.data_files = names
         with open(aside / QUEUE_JSON, "wb") as text:
             text.write(msgspec.json.format(msgspec.json.encode(options), indent=1))
             text.flush()
-            os.fsync(text.fileno())
+            sync_file(text.fileno())
         sync_directory(aside)
         try:
+            rig.effect(rig.RENAME, str(aside))
             os.rename(aside, path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):

@@ -66,16 +66,27 @@ H_INCOMING = 45  # a published batch on its way into the lists (first slot, link
 H_OWED = 46  # notifications that a dead process still owed
 H_CLIENTS_HIGH = 47  # client entries at or above it were never used
 H_REPAIRING = 48  # not zero: a repair was cut short; nothing here is to be believed before the next one
+H_NUMBER_SAFE = 49  # numbers below it are below a limit that is on disk
+H_SETTLED = 50  # messages with lower numbers were published or given up when the last complete index sync began
+H_RETAINED = 51  # removed since, whose room or body must stay until the next one: first slot, linked through S_CHAIN
+H_RETIRING = 52  # removed before the index sync that is under way began: likewise
+H_RETIRABLE = 53  # not zero: that sync is complete, and the slots of H_RETIRING may be given back
+H_KEPT = 54  # slots of both
 
 H_WAKE = 64  # futex of receivers; alone on its cache line
 H_SLEEPERS = 65
 H_ROOM = 72  # futex of producers that wait for room
 H_ROOM_SLEEPERS = 73
-H_SYNC_BEGUN = 80  # room for group commit
-H_SYNC_DONE = 81
-H_SYNC_FAILED = 82
-H_SYNC_SLEEPERS = 83
-H_INDEX_SYNC_US = 84
+H_SYNC_BEGUN = 80  # group commit: syncs of the data files that were begun; alone on its cache line, with the next
+H_SYNC_DONE = 81  # of those, the highest that is complete; futex of producers that wait for one
+H_SYNC_SLEEPERS = 82
+H_SYNC_BEGUN_US = 83  # boot time at which the last was begun
+H_SYNC_FAILED = 84  # not zero: error number of a sync that failed; nothing is confirmed any more until a check
+H_INDEX_BEGUN = 88  # the same for syncs of the kernel
+H_INDEX_DONE = 89
+H_INDEX_SLEEPERS = 90
+H_INDEX_BEGUN_US = 91
+H_INDEX_SYNC_US = 92  # wall time of the last complete one
 HEADER_WORDS = 512
 
 # ---------------------------------------------------------------- journal: undo entries of two words
@@ -97,6 +108,12 @@ T_ABANDONED = 7  # puts that failed or died before they were published
 T_SPILLS = 8
 T_REPAIRS = 9  # transactions of dead clients that were rolled back
 T_DEPTH_MAX = 10
+T_SYNCS = 11  # of the data files, for puts
+T_COMMITS = 12  # calls of put and put_many that waited for a sync
+T_COMMITTED = 13  # messages of these
+T_FOLLOWED = 14  # of T_COMMITS, those that somebody else's sync served
+T_INDEX_SYNCS = 15
+T_RESTORES = 16
 STATS_WORDS = 512
 
 # ---------------------------------------------------------------- lists: heads and tails of the skip lists
@@ -137,7 +154,7 @@ S_PLACE = 7  # first unit << 24 | units
 S_RING = 8  # next and previous in ring order (pair)
 S_OWNER = 9  # kind << 60 | client << 32 | incarnation
 S_CHAIN = 10  # next and previous of the owner's chain (pair); vacant: next vacant slot
-S_INFO = 11  # attempts << 32 | flags << 16 | codec << 8 | priority
+S_INFO = 11  # attempts << 32 | low bits of the number << 24 | flags << 16 | codec << 8 | priority
 S_ATTEMPT_US = 12
 S_CLASS_LINKS = 13  # room for chains by (type, key)
 S_CLASS = 14  # room: class entry, expiry in seconds (pair)
@@ -162,6 +179,8 @@ ATTEMPTS_SHIFT = 32
 ATTEMPT_ONE = 1 << 32
 FLAGS_SHIFT = 16
 CODEC_SHIFT = 8
+TAG_SHIFT = 24  # the number's low bits: after a power loss they tell whose attempts these are
+TAG_MASK = 0xFF
 INFO_LOW = 0xFFFFFFFF
 CLIENT_SHIFT = 32
 CLIENT_MASK = 0xFFFFFFF
@@ -169,6 +188,7 @@ OWNER_CLIENT = 1 << 60  # kind of owner; others are room for Spark's claims and 
 
 FLAG_READY = 1  # always due: a clock that goes back does not hide it
 FLAG_SPILLED = 2  # the body is a file in bodies/
+FLAG_BATCHED = 4  # one of several that are there together or not at all, confirmed by a sync
 
 MIX_NUMBER = 0x9E3779B97F4A7C15
 MIX_SLOT = 0xC2B2AE3D27D4EB4F

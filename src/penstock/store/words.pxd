@@ -1,12 +1,8 @@
 cimport cython
 from penstock.store cimport layout as L
+from penstock.store cimport rig
 
 cdef unsigned long long NOTED_ENTRIES
-cdef bint _counting
-cdef unsigned long long _fatal_step
-cdef unsigned long long _steps
-
-cpdef void step() noexcept
 
 @cython.final
 cdef class Words:

@@ -6,8 +6,6 @@ journal behind, and the next holder of the lock rolls back. ``raw`` is for words
 word says so, and for the journal itself; it is the one place where a mapping is written.
 """
 
-import os
-import signal
 from typing import Any
 
 try:
@@ -17,35 +15,9 @@ except ImportError:
 
 from penstock.errors import Corrupt
 from penstock.store import layout as L
+from penstock.store import rig
 
 NOTED_ENTRIES = 256  # a power of two; words.pxd has it again
-
-_counting = False
-_fatal_step = 0
-_steps = 0
-
-
-def kill_at(step: int) -> None:
-    """Test rig: end this process with SIGKILL just before the ``step``-th store from now; 0 only counts."""
-    global _counting, _fatal_step, _steps
-    _counting = True
-    _fatal_step = step
-    _steps = 0
-
-
-def steps() -> int:
-    """Stores and other effects since the last ``kill_at``."""
-    return _steps
-
-
-def step() -> None:
-    """Count a store, or an effect outside the mapping (a write, an unlink, a wake-up), where the rig may kill."""
-    global _steps
-    if not _counting:
-        return
-    _steps += 1
-    if _steps == _fatal_step:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Words:
@@ -89,8 +61,8 @@ class Words:
 
     def raw(self, index: int, value: int) -> None:
         """The only store into a mapping: volatile in C, an item of a word view in Python; never torn or reordered."""
-        if _counting:
-            step()
+        if rig.watching:
+            rig.store(self.path, index, value)
         if index >= self.size:
             self.bad = index + 1
             return

@@ -322,7 +322,7 @@ class Producer:
             following = item.unit + _units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
         if sync:
-            self._files.sync_data([item.unit for item in items])
+            self._files.sync_data()
 
     def _record(self, item: Entry, now_us: int, batch: int, index: int) -> bytes:
         return record.build(
