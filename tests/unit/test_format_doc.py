@@ -172,7 +172,13 @@ def test_the_number_of_classes_is_as_described() -> None:
         (
             "S_INFO",
             "attempts",
-            {"attempts": L.ATTEMPTS_SHIFT, "flags": L.FLAGS_SHIFT, "codec": L.CODEC_SHIFT, "priority": 0},
+            {
+                "attempts": L.ATTEMPTS_SHIFT,
+                "tag": L.TAG_SHIFT,
+                "flags": L.FLAGS_SHIFT,
+                "codec": L.CODEC_SHIFT,
+                "priority": 0,
+            },
         ),
         ("S_OWNER", "kind", {"kind": L.OWNER_CLIENT.bit_length() - 1, "client": L.CLIENT_SHIFT, "incarnation": 0}),
         ("S_PLACE", "first", {"first": L.PLACE_SHIFT, "units": 0}),

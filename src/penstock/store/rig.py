@@ -1,8 +1,8 @@
 """Owns the hook of the test rigs: who watches hears of every store into a mapping and every effect outside it.
 
 Off, which is always but in tests, it costs one look at a flag. On, it counts and can end the process at any of them
-(``kill_at``), or hands each to an observer before it happens (``observe``), which may note it or raise an ``OSError`` in
-its place. Knows nothing of queues.
+(``kill_at``), or hands each to an observer before it happens (``observe``), which may note it or raise an ``OSError``
+in its place. Knows nothing of queues.
 """
 
 import os
