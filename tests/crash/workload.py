@@ -1,0 +1,328 @@
+"""Random work of a few clients on a small queue, recorded: the log of its disk and a ledger of what was done.
+
+Everything follows from the seed. The clients are in one process; so that their calls still overlap, another one's call
+may run in the middle of a call, before any of its effects that comes without the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.store import layout as L
+from penstock.store import rig
+from penstock.store.files import LOCK
+from tests.conftest import SimulatedClock
+from tests.crash.ledger import Ledger, Sent, Span, found, make_body
+from tests.crash.storage import Disk
+
+FAR_S = 4_000_000_000  # long after any simulated time
+NEAR_NUMBERS = 12  # templates stand this many numbers before the limit that must be raised durably
+
+TEMPLATES: tuple[dict[str, Any], ...] = (
+    {"slots": 24, "data_bytes": 16 << 10, "spill_bytes": 1500},
+    {"slots": 40, "data_bytes": 32 << 10, "spill_bytes": 3000},
+    {"slots": 32, "data_bytes": 24 << 10, "spill_bytes": 900},
+    {"slots": 40, "data_bytes": 64 << 10, "spill_bytes": 6000},
+)
+
+
+def make_template(folder: Path, which: int) -> Path:
+    """A new queue to be copied; the third has two data files."""
+    path = folder / f"template-{which}"
+    if not path.exists():
+        options = dict(TEMPLATES[which])
+        penstock.create(path, clock=SimulatedClock(), **options).close()
+        if which == 2:
+            _split_data(path)
+    return path
+
+
+def _split_data(path: Path) -> None:
+    """Two data files inside the directory, so that a copy of it is a whole queue."""
+    options = TEMPLATES[2]
+    shutil.rmtree(path)
+    aside = path.parent / "aside"
+    penstock.create(path, data_dirs=[aside / "a", aside / "b"], clock=SimulatedClock(), **options).close()
+    text = (path / "queue.json").read_text()
+    for i in range(2):
+        (file,) = aside.glob(f"*/*/data.{i}")
+        shutil.copy(file, path / f"data.{i}")
+        text = text.replace(str(file), f"data.{i}")
+    (path / "queue.json").write_text(text)
+    shutil.rmtree(aside)
+
+
+class Workload:
+    """Clients, their disk and their ledger."""
+
+    def __init__(self, path: Path, seed: int, spill_bytes: int) -> None:
+        self.path = path
+        self.rng = random.Random(seed)
+        self.clock = SimulatedClock()
+        self.ledger = Ledger()
+        self.disk = Disk(path)
+        self.disk.between = self._between
+        self._lock = os.open(path / LOCK, os.O_RDWR)
+        self.queues: list[penstock.TimeQueue] = []
+        self.held: list[tuple[penstock.TimeQueue, penstock.Message]] = []
+        self._spill_bytes = spill_bytes
+        self._next_token = 1
+        self._depth = 0
+        self._overlap = self.rng.choice((0.0, 0.0, 0.1, 0.3))
+        self._failing: tuple[str, int] | None = None
+        self._leaning = self.rng.choice((0.35, 0.5, 0.5, 0.65))
+        self._sync_every = self.rng.choice((3, 8, 20, 60))
+        self._relaxed = self.rng.choice((0.0, 0.2, 0.5))
+
+    def run(self, steps: int) -> None:
+        with self.disk:
+            for _ in range(self.rng.randint(1, 3)):
+                self.queues.append(self._open())
+            for _ in range(steps):
+                self.step()
+            self.disk.now()
+
+    def abandon(self) -> None:
+        """As when the power goes: no client comes to an end of its own."""
+        for queue in self.queues:
+            abandon(queue)
+        os.close(self._lock)
+        self.disk.close()
+
+    def _open(self) -> penstock.TimeQueue:
+        return penstock.open(self.path, clock=self.clock, busy_s=1)
+
+    # ------------------------------------------------------------ one step
+
+    def step(self) -> None:
+        self.clock.advance(self.rng.choice((0.000_001, 0.01, 1.0)))
+        queue = self.rng.choice(self.queues)
+        if self.rng.randrange(self._sync_every) == 0:
+            self.sync_index(queue)
+        elif self.rng.random() < self._leaning:
+            self.rng.choice((self.put, self.put, self.put_many, self.put_failing))(queue)
+        else:
+            self.rng.choice(
+                (self.get, self.get, self.ack, self.ack, self.ack_many, self.release, self.extend, self.cancel, self.reopen)
+            )(queue)
+
+    def _between(self, kind: str, path: str) -> None:
+        if self._failing is not None and self._failing[0] == kind:
+            code = self._failing[1]
+            self._failing = None
+            raise OSError(code, os.strerror(code), path)
+        if self._depth or self._failing is not None or self.rng.random() >= self._overlap:
+            return
+        if not self.queues or self._is_locked():
+            return  # somebody is in a turn
+        self._depth += 1
+        try:
+            for _ in range(self.rng.randint(1, 3)):
+                self.step()
+        finally:
+            self._depth -= 1
+
+    def _is_locked(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return False
+
+    def _span(self) -> Span:
+        return Span(self.disk.now())
+
+    # ------------------------------------------------------------ putting
+
+    def message(self, queue: penstock.TimeQueue, durable: bool) -> Sent:
+        rng = self.rng
+        token = self._next_token
+        self._next_token += 1
+        size = rng.choice((0, 20, 100, 180, 300, 700, 1400, 2600))
+        filling = rng.randbytes(size) if rng.random() < 0.8 else self._records(queue, token, size)
+        options = {
+            "priority": rng.choice((0, 0, 0, 1, 15)),
+            "type": rng.choice((None, "order")),
+            "key": rng.choice((None, "example.com")),
+            "headers": rng.choice((None, {"a": "b", "c": "d" * rng.randrange(40)})),
+            "spill_bytes": self._spill_bytes,
+        }
+        sent = Sent(token, make_body(token, filling), options, durable, self._span())
+        when = rng.choice(("now", "now", "delay", "far"))
+        now_us = self.clock.wall_us()
+        if when == "delay":
+            options["delay"] = 2.5
+            sent.deliver_us = (now_us + 2_500_000, now_us + 2_500_000)
+        elif when == "far":
+            options["deliver_at"] = FAR_S + token % 7
+            sent.deliver_us = (options["deliver_at"] * 1_000_000,) * 2
+        else:
+            sent.deliver_us = (now_us, now_us)  # and until the put has returned
+        return sent
+
+    def _records(self, queue: penstock.TimeQueue, token: int, size: int) -> bytes:
+        """Whole records of this queue, at the very place that they have: what is there goes on being there."""
+        kernel = queue._mine().kernel
+        cursor = kernel.get(L.H_CURSOR)
+        unit = (kernel.field(cursor, L.S_PLACE) >> L.PLACE_SHIFT) + (kernel.field(cursor, L.S_PLACE) & L.PLACE_MASK)
+        with open(self.disk.data[0], "rb") as file:
+            file.seek((unit + 1) * L.UNIT_BYTES)
+            records = file.read(size)
+        before = L.UNIT_BYTES - L.RECORD_BYTES - len(b"<%d:" % token)
+        return bytes(before) + records
+
+    def _arguments(self, sent: Sent) -> dict[str, Any]:
+        return {name: value for name, value in sent.options.items() if name != "spill_bytes"}
+
+    def _is_durable(self) -> bool:
+        return self.rng.random() >= self._relaxed
+
+    def put(self, queue: penstock.TimeQueue) -> None:
+        self._put(queue, [self.message(queue, self._is_durable())], one=True)
+
+    def put_many(self, queue: penstock.TimeQueue) -> None:
+        durable = self._is_durable()
+        self._put(queue, [self.message(queue, durable) for _ in range(self.rng.randint(2, 6))])
+
+    def put_failing(self, queue: penstock.TimeQueue) -> None:
+        """A put that finds a full disk, or a broken one, on its way. It may be over before."""
+        kind = self.rng.choice((rig.WRITE, rig.WRITE, rig.OPEN))
+        self._failing = (kind, self.rng.choice((errno.ENOSPC, errno.EIO)))
+        try:
+            self.rng.choice((self.put, self.put_many))(queue)
+        finally:
+            self._failing = None
+
+    def _put(self, queue: penstock.TimeQueue, batch: list[Sent], *, one: bool = False) -> None:
+        durability = "commit" if batch[0].durable else "relaxed"
+        span = self._span()
+        for sent in batch:
+            sent.batch = batch
+            sent.put = span
+            self.ledger.sent[sent.token] = sent
+        try:
+            if one:
+                ids: Sequence[str] = [queue.put(batch[0].body, durability=durability, **self._arguments(batch[0]))]
+            else:
+                drafts = [penstock.Draft(body=sent.body, **self._arguments(sent)) for sent in batch]
+                ids = queue.put_many(drafts, durability=durability)
+        except (penstock.QueueFull, penstock.BodyTooLarge, OSError):
+            ids = []
+        span.done = self.disk.now()
+        for sent, message_id in zip(batch, ids, strict=False):
+            sent.ok = True
+            sent.id = message_id
+        for sent in batch:
+            if not {"delay", "deliver_at"} & sent.options.keys():
+                sent.deliver_us = (sent.deliver_us[0], self.clock.wall_us())
+
+    # ------------------------------------------------------------ getting
+
+    def get(self, queue: penstock.TimeQueue) -> None:
+        begun = self.disk.now()
+        for message in queue.get_many(self.rng.choice((1, 1, 2, 5)), lease=self.rng.choice((0.5, 60.0))):
+            self.ledger.sent[found(message).token].delivered.append(begun)
+            self.held.append((queue, message))
+
+    def _pick(self, count: int) -> list[tuple[penstock.TimeQueue, penstock.Message]]:
+        count = min(count, len(self.held))
+        return [self.held.pop(self.rng.randrange(len(self.held))) for _ in range(count)]
+
+    def _remove(self, messages: Sequence[penstock.Message], call: Callable[[], object]) -> None:
+        span = self._span()
+        spans = [self.ledger.sent[found(message).token].removed for message in messages]
+        for spans_of_one in spans:
+            spans_of_one.append(span)
+        try:
+            call()
+        except penstock.LeaseLost:
+            for message, spans_of_one in zip(messages, spans, strict=True):
+                if message.state != "done":
+                    spans_of_one.remove(span)
+        span.done = self.disk.now()
+
+    def ack(self, _: penstock.TimeQueue) -> None:
+        for _, message in self._pick(1):
+            self._remove([message], message.ack)
+
+    def ack_many(self, queue: penstock.TimeQueue) -> None:
+        mine = [pair for pair in self.held if pair[0] is queue]
+        self.held = [pair for pair in self.held if pair[0] is not queue]
+        messages = [message for _, message in mine]
+        if messages:
+            self._remove(messages, lambda: queue.ack_many(messages))
+
+    def release(self, _: penstock.TimeQueue) -> None:
+        delay = self.rng.choice((None, 3.0, 1e6))
+        for _, message in self._pick(1):
+            sent = self.ledger.sent[found(message).token]
+            if delay:
+                sent.later_us.append(self.clock.wall_us() + int(delay * 1_000_000))
+            try:
+                message.release(delay=delay)
+            except penstock.LeaseLost:
+                pass
+
+    def extend(self, _: penstock.TimeQueue) -> None:
+        if self.held:
+            try:
+                self.rng.choice(self.held)[1].extend(100)
+            except penstock.LeaseLost:
+                pass
+
+    def cancel(self, queue: penstock.TimeQueue) -> None:
+        waiting = list(queue.browse())
+        if not waiting:
+            return
+        message = self.rng.choice(waiting)
+        span = self._span()
+        removed = self.ledger.sent[found(message).token].removed
+        removed.append(span)
+        if not queue.cancel(message.id):
+            removed.remove(span)
+        span.done = self.disk.now()
+
+    # ------------------------------------------------------------ the rest
+
+    def sync_index(self, queue: penstock.TimeQueue) -> None:
+        span = self._span()
+        sync_index(queue)
+        span.done = self.disk.now()
+        self.ledger.syncs.append(span)
+
+    def reopen(self, queue: penstock.TimeQueue) -> None:
+        if self._depth:
+            return  # it may be the one that is in a call
+        self.held = [pair for pair in self.held if pair[0] is not queue]
+        self.queues.remove(queue)
+        if self.rng.random() < 0.7:
+            queue.close()
+        else:
+            abandon(queue)
+        self.queues.append(self._open())
+
+
+def sync_index(queue: penstock.TimeQueue) -> None:
+    if hasattr(queue, "sync_index"):
+        queue.sync_index()
+    else:
+        files = queue._mine().files
+        files.sync_data()
+        files.sync_kernel()
+
+
+def abandon(queue: penstock.TimeQueue) -> None:
+    """As when its process is killed."""
+    client, queue._client = queue._client, None
+    queue._closed = True
+    if client is not None:
+        client.forget()
