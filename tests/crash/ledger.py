@@ -21,6 +21,7 @@ TOKEN = re.compile(rb"<(\d+):")
 class Span:
     begun: int
     done: int = NEVER
+    final: bool = False  # when it has returned, it is on disk by itself
 
 
 @dataclass
@@ -40,9 +41,9 @@ class Sent:
     delivered: list[int] = field(default_factory=list)  # when each delivery was begun
     removed: list[Span] = field(default_factory=list)
 
-    def gone_before(self, place: int) -> bool:
-        """Whether a removal had returned."""
-        return any(span.done <= place for span in self.removed)
+    def is_gone(self, synced: int, at: int) -> bool:
+        """Whether a removal had returned and was on disk."""
+        return any(span.done <= (at if span.final else synced) for span in self.removed)
 
     def may_be_gone(self, place: int) -> bool:
         return any(span.begun < place for span in self.removed)
@@ -131,8 +132,8 @@ class Ledger:
         if sent is None or sent.put.begun >= at:
             return [f"invented: {one}"]
         wrong = []
-        if sent.gone_before(synced):
-            wrong.append("was removed before the last index sync")
+        if sent.is_gone(synced, at):
+            wrong.append(f"was removed before the last index sync ({synced})")
         if sent.put.done <= synced and not sent.ok:
             wrong.append("is of a put that failed before the last index sync")
         if one.body != sent.body:

@@ -46,6 +46,13 @@ NAMED = 2  # name in bodies/, file or None
 Event = tuple[int, Any, Any, Any]
 
 
+def overwrite(path: str | Path, data: bytes | bytearray) -> None:
+    """Other contents for the same file."""
+    with open(path, "r+b") as file:
+        file.write(data)
+        file.truncate()
+
+
 class Image:
     """The files of a queue as found after a power loss."""
 
@@ -60,9 +67,7 @@ class Image:
             words[L.H_BOOT_ID] ^= rng.getrandbits(63) + 1
         words.release()
         for path, data in self.files.items():
-            with open(path, "r+b") as file:
-                file.write(data)
-                file.truncate()
+            overwrite(path, data)
         folder = root / BODIES
         for name in os.listdir(folder):
             os.unlink(folder / name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from penstock.timequeue import check_queue
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import Found, found
 from tests.crash.storage import MODES, SECTORS, WROTE, Disk, Image
-from tests.crash.workload import FAR_S, TEMPLATES, Workload, abandon, make_template, sync_index
+from tests.crash.workload import FAR_S, TEMPLATES, Template, Workload, abandon
 
 STEPS = (5, 25, 60)  # of the work before the power is lost
 WEIGHTED_MODES = (*MODES, SECTORS, SECTORS, SECTORS)
@@ -59,9 +59,9 @@ class Trial:
 
     def __init__(self, folder: Path, seed: int, kind: type[Workload] = Workload) -> None:
         self.rng = random.Random(f"power loss {seed}")
-        which = seed % len(TEMPLATES)
-        self.path = copy_template(folder, which)
-        self.work = kind(self.path, seed, TEMPLATES[which]["spill_bytes"])
+        template = template_of(folder, seed % len(TEMPLATES))
+        self.path = template.path
+        self.work = kind(template, seed)
         self.clock = self.work.clock
         try:
             self.work.run(self.rng.choice(STEPS))
@@ -125,7 +125,7 @@ class Trial:
         taken = queue.get_many(1000)
         expect(differences(here, [found(message) for message in taken], attempt=1), "delivered after the restore")
         queue.ack_many(taken)
-        sync_index(queue)
+        queue.sync_index()
 
 
 def differences(before: list[Found], after: list[Found], attempt: int = 0) -> list[str]:
@@ -140,11 +140,9 @@ def differences(before: list[Found], after: list[Found], attempt: int = 0) -> li
     return wrong
 
 
-def copy_template(folder: Path, which: int) -> Path:
-    path = folder / "queue"
-    shutil.rmtree(path, ignore_errors=True)
-    shutil.copytree(make_template(folder, which), path)
-    return path
+@functools.cache
+def template_of(folder: Path, which: int) -> Template:
+    return Template(folder, which)
 
 
 def fingerprint(image: Image) -> bytes:

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import random
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ from typing import Any
 import penstock
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import LOCK
+from penstock.store.files import CLIENTS, KERNEL, LOCK, WAKEUP, read_options
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import Ledger, Sent, Span, found, make_body
-from tests.crash.storage import Disk
+from tests.crash.storage import Disk, overwrite
 
 FAR_S = 4_000_000_000  # long after any simulated time
-NEAR_NUMBERS = 12  # templates stand this many numbers before the limit that must be raised durably
+NUMBERS_LEFT = 12  # before the limit must be raised on disk, in some of the runs
+OPTIONS: dict[str, Any] = {"index_sync_ms": 0}  # nothing happens in the background
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
     {"slots": 24, "data_bytes": 16 << 10, "spill_bytes": 1500},
@@ -34,38 +34,45 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
 )
 
 
-def make_template(folder: Path, which: int) -> Path:
-    """A new queue to be copied; the third has two data files."""
-    path = folder / f"template-{which}"
-    if not path.exists():
-        options = dict(TEMPLATES[which])
-        penstock.create(path, clock=SimulatedClock(), **options).close()
-        if which == 2:
-            _split_data(path)
-    return path
+class Template:
+    """A new queue in a directory, put back to where it began before each run: its files stay the same files."""
 
+    def __init__(self, folder: Path, which: int) -> None:
+        self.path = folder / f"queue-{which}"
+        self.spill_bytes: int = TEMPLATES[which]["spill_bytes"]
+        self._create(folder, which)
+        self._kernel = self.path / KERNEL
+        self._files = {file: file.read_bytes() for file in self.path.rglob("*") if file.is_file()}
+        kernel = bytearray(self._files[self._kernel])
+        words = memoryview(kernel).cast("Q")
+        words[L.H_NUMBER_NEXT] = words[L.H_NUMBER_SAFE] - NUMBERS_LEFT
+        words.release()
+        self._late_kernel = bytes(kernel)
 
-def _split_data(path: Path) -> None:
-    """Two data files inside the directory, so that a copy of it is a whole queue."""
-    options = TEMPLATES[2]
-    shutil.rmtree(path)
-    aside = path.parent / "aside"
-    penstock.create(path, data_dirs=[aside / "a", aside / "b"], clock=SimulatedClock(), **options).close()
-    text = (path / "queue.json").read_text()
-    for i in range(2):
-        (file,) = aside.glob(f"*/*/data.{i}")
-        shutil.copy(file, path / f"data.{i}")
-        text = text.replace(str(file), f"data.{i}")
-    (path / "queue.json").write_text(text)
-    shutil.rmtree(aside)
+    def _create(self, folder: Path, which: int) -> None:
+        """The third has two data files."""
+        aside = [folder / "aside" / name for name in "ab"] if which == 2 else []
+        penstock.create(self.path, data_dirs=aside, clock=SimulatedClock(), **OPTIONS, **TEMPLATES[which]).close()
+
+    def reset(self, *, late: bool) -> None:
+        """``late``: few numbers are left that may be given without raising the limit first."""
+        for file in self.path.rglob("*"):
+            if file.is_file() and file not in self._files:
+                file.unlink()
+        for file, data in self._files.items():
+            if file.name not in (LOCK, CLIENTS, WAKEUP):
+                overwrite(file, self._late_kernel if late and file == self._kernel else data)
+        for name, size_bytes in read_options(self.path).data_files:
+            overwrite(self.path / name, bytes(size_bytes))
 
 
 class Workload:
     """Clients, their disk and their ledger."""
 
-    def __init__(self, path: Path, seed: int, spill_bytes: int) -> None:
-        self.path = path
+    def __init__(self, template: Template, seed: int) -> None:
+        self.path = path = template.path
         self.rng = random.Random(seed)
+        template.reset(late=self.rng.random() < 0.3)
         self.clock = SimulatedClock()
         self.ledger = Ledger()
         self.disk = Disk(path)
@@ -73,7 +80,7 @@ class Workload:
         self._lock = os.open(path / LOCK, os.O_RDWR)
         self.queues: list[penstock.TimeQueue] = []
         self.held: list[tuple[penstock.TimeQueue, penstock.Message]] = []
-        self._spill_bytes = spill_bytes
+        self._spill_bytes = template.spill_bytes
         self._next_token = 1
         self._depth = 0
         self._overlap = self.rng.choice((0.0, 0.0, 0.1, 0.3))
@@ -119,7 +126,8 @@ class Workload:
             code = self._failing[1]
             self._failing = None
             raise OSError(code, os.strerror(code), path)
-        if self._depth or self._failing is not None or self.rng.random() >= self._overlap:
+        chance = self._overlap / 5 if kind == rig.SYNC else self._overlap  # there the other waits for us in vain
+        if self._depth or self._failing is not None or self.rng.random() >= chance:
             return
         if not self.queues or self._is_locked():
             return  # somebody is in a turn
@@ -237,8 +245,9 @@ class Workload:
         count = min(count, len(self.held))
         return [self.held.pop(self.rng.randrange(len(self.held))) for _ in range(count)]
 
-    def _remove(self, messages: Sequence[penstock.Message], call: Callable[[], object]) -> None:
+    def _remove(self, messages: Sequence[penstock.Message], call: Callable[[], object], *, final: bool = False) -> None:
         span = self._span()
+        span.final = final
         spans = [self.ledger.sent[found(message).token].removed for message in messages]
         for spans_of_one in spans:
             spans_of_one.append(span)
@@ -251,8 +260,9 @@ class Workload:
         span.done = self.disk.now()
 
     def ack(self, _: penstock.TimeQueue) -> None:
-        for _, message in self._pick(1):
-            self._remove([message], message.ack)
+        final = self.rng.random() < 0.1
+        for queue, message in self._pick(1):
+            self._remove([message], lambda: queue.ack(message, durable=final), final=final)  # noqa: B023
 
     def ack_many(self, queue: penstock.TimeQueue) -> None:
         mine = [pair for pair in self.held if pair[0] is queue]
@@ -285,6 +295,7 @@ class Workload:
             return
         message = self.rng.choice(waiting)
         span = self._span()
+        span.final = True
         removed = self.ledger.sent[found(message).token].removed
         removed.append(span)
         if not queue.cancel(message.id):
@@ -295,7 +306,7 @@ class Workload:
 
     def sync_index(self, queue: penstock.TimeQueue) -> None:
         span = self._span()
-        sync_index(queue)
+        queue.sync_index()
         span.done = self.disk.now()
         self.ledger.syncs.append(span)
 
@@ -309,15 +320,6 @@ class Workload:
         else:
             abandon(queue)
         self.queues.append(self._open())
-
-
-def sync_index(queue: penstock.TimeQueue) -> None:
-    if hasattr(queue, "sync_index"):
-        queue.sync_index()
-    else:
-        files = queue._mine().files
-        files.sync_data()
-        files.sync_kernel()
 
 
 def abandon(queue: penstock.TimeQueue) -> None:
