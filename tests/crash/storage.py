@@ -135,7 +135,9 @@ class Disk:
 
     def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
         begun = self.now()
-        if kind not in (rig.OPEN, rig.WRITE, rig.SYNC, rig.UNLINK):
+        if kind == rig.LOCK and self.between is not None:
+            self.between(kind, self.folder)
+        if kind not in (rig.OPEN, rig.WRITE, rig.SYNC, rig.UNLINK, rig.RENAME):
             return
         path = target if isinstance(target, str) else os.readlink(f"/proc/self/fd/{target}")
         folder, name = os.path.split(path)
@@ -152,8 +154,16 @@ class Disk:
         elif is_body and kind == rig.OPEN and name not in self._names:
             self._names[name] = f"{path}@{len(self.log)}"
             self.log.append((NAMED, name, self._names[name], None))
-        elif is_body and kind == rig.UNLINK and self._names.pop(name, None) is not None:
+        elif is_body and kind in (rig.UNLINK, rig.RENAME) and self._names.pop(name, None) is not None:
             self.log.append((NAMED, name, None, None))
+
+    def turning_points(self) -> list[int]:
+        """Places just after a write to a file or the end of a sync: more depends on these than on others."""
+        return [
+            place + 1
+            for place, (kind, file, _, _) in enumerate(self.log)
+            if kind == SYNCED or (kind == WROTE and file != self.kernel)
+        ]
 
     def bypassed(self) -> list[str]:
         """Files that are not what the log says: somebody wrote to them past the hook."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import penstock
 from penstock.store import layout as L
-from penstock.timequeue import check_queue
+from penstock.timequeue import check_queue, restore_queue
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import Found, found
 from tests.crash.storage import MODES, SECTORS, WROTE, Disk, Image
@@ -30,7 +30,8 @@ def expect(wrong: list[str], when: str) -> None:
 
 
 def opened(path: Path, clock: SimulatedClock) -> penstock.TimeQueue:
-    """The first open after a power loss: restores the queue by itself."""
+    """The first open after a power loss."""
+    restore_queue(path)
     return penstock.open(path, clock=clock, busy_s=5)
 
 
@@ -72,6 +73,13 @@ class Trial:
     @property
     def disk(self) -> Disk:
         return self.work.disk
+
+    def place(self) -> int:
+        """Where the power is lost."""
+        points = self.disk.turning_points()
+        if points and self.rng.random() < 0.5:
+            return min(self.rng.choice(points) + self.rng.choice((0, 0, 1)), len(self.disk.log))
+        return self.rng.randint(0, len(self.disk.log))
 
     def given(self, at: int) -> int:
         """Message numbers below this one may have been given before the power loss."""
@@ -158,7 +166,7 @@ def run(folder: Path, seed: int, losses: int = 2) -> Counter[str]:
     try:
         trial = Trial(folder, seed)
         for _ in range(losses):
-            at = trial.rng.randint(0, len(trial.disk.log))
+            at = trial.place()
             mode = trial.rng.choice(WEIGHTED_MODES)
             image = trial.disk.image(trial.rng, at, mode)
             here = trial.lose(image, at)

@@ -22,6 +22,8 @@ from tests.conftest import SimulatedClock
 from tests.crash.ledger import Ledger, Sent, Span, found, make_body
 from tests.crash.storage import Disk, overwrite
 
+KILLED = -1  # instead of an error number
+
 FAR_S = 4_000_000_000  # long after any simulated time
 NUMBERS_LEFT = 12  # before the limit must be raised on disk, in some of the runs
 OPTIONS: dict[str, Any] = {"index_sync_ms": 0}  # nothing happens in the background
@@ -66,6 +68,10 @@ class Template:
             overwrite(self.path / name, bytes(size_bytes))
 
 
+class Killed(BaseException):
+    """Ends a call as the end of its process would."""
+
+
 class Workload:
     """Clients, their disk and their ledger."""
 
@@ -84,10 +90,16 @@ class Workload:
         self._next_token = 1
         self._depth = 0
         self._overlap = self.rng.choice((0.0, 0.0, 0.1, 0.3))
-        self._failing: tuple[str, int] | None = None
-        self._leaning = self.rng.choice((0.35, 0.5, 0.5, 0.65))
-        self._sync_every = self.rng.choice((3, 8, 20, 60))
-        self._relaxed = self.rng.choice((0.0, 0.2, 0.5))
+        self._failing: tuple[str, int, int] | None = None  # kind of call, how many go well before, error number
+        self._killed = False
+        self._relaxed = self.rng.choice((0.0, 0.0, 0.2, 0.5))
+        calls = (self.put, self.put_many, self.put_failing, self.put_killed, self.get, self.ack, self.ack_many)
+        calls += (self.release, self.extend, self.cancel, self.sync_index, self.reopen)
+        usual = (6, 4, 1, 1, 6, 6, 2, 2, 1, 1, 2, 1)
+        # Each run has habits of its own: some never sync the index, some put only batches.
+        self._weights = [weight * self.rng.choice((0, 1, 1, 1, 3)) for weight in usual]
+        self._calls = calls
+        self._weights[0] += 1
 
     def run(self, steps: int) -> None:
         with self.disk:
@@ -112,20 +124,21 @@ class Workload:
     def step(self) -> None:
         self.clock.advance(self.rng.choice((0.000_001, 0.01, 1.0)))
         queue = self.rng.choice(self.queues)
-        if self.rng.randrange(self._sync_every) == 0:
-            self.sync_index(queue)
-        elif self.rng.random() < self._leaning:
-            self.rng.choice((self.put, self.put, self.put_many, self.put_failing))(queue)
-        else:
-            self.rng.choice(
-                (self.get, self.get, self.ack, self.ack, self.ack_many, self.release, self.extend, self.cancel, self.reopen)
-            )(queue)
+        self.rng.choices(self._calls, self._weights)[0](queue)
 
     def _between(self, kind: str, path: str) -> None:
+        if self._killed:
+            raise Killed
         if self._failing is not None and self._failing[0] == kind:
-            code = self._failing[1]
-            self._failing = None
-            raise OSError(code, os.strerror(code), path)
+            _, left, code = self._failing
+            self._failing = (kind, left - 1, code) if left else None
+            if left == 0 and code == KILLED:
+                self._killed = True
+                raise Killed
+            if left == 0:
+                raise OSError(code, os.strerror(code), path)
+        if kind == rig.LOCK:
+            return
         chance = self._overlap / 5 if kind == rig.SYNC else self._overlap  # there the other waits for us in vain
         if self._depth or self._failing is not None or self.rng.random() >= chance:
             return
@@ -203,10 +216,26 @@ class Workload:
 
     def put_failing(self, queue: penstock.TimeQueue) -> None:
         """A put that finds a full disk, or a broken one, on its way. It may be over before."""
-        kind = self.rng.choice((rig.WRITE, rig.WRITE, rig.OPEN))
-        self._failing = (kind, self.rng.choice((errno.ENOSPC, errno.EIO)))
+        kind, left = self.rng.choice(((rig.WRITE, 0), (rig.WRITE, 1), (rig.OPEN, 0), (rig.LOCK, 1), (rig.LOCK, 2)))
+        self._failing = (kind, left, self.rng.choice((errno.ENOSPC, errno.EIO)))
         try:
             self.rng.choice((self.put, self.put_many))(queue)
+        finally:
+            self._failing = None
+
+    def put_killed(self, queue: penstock.TimeQueue) -> None:
+        """A process that dies in the middle of a put: whatever it tries then, it does not get to it."""
+        if self._depth:
+            return
+        kind, left = self.rng.choice(((rig.WRITE, 0), (rig.SYNC, 0), (rig.SYNC, 1), (rig.LOCK, 1), (rig.LOCK, 2)))
+        self._failing = (kind, left, KILLED)
+        try:
+            self.rng.choice((self.put, self.put_many))(queue)
+        except Killed:
+            self._leave(queue)
+            abandon(queue)
+            self._killed = False
+            self.queues.append(self._open())
         finally:
             self._failing = None
 
@@ -313,13 +342,16 @@ class Workload:
     def reopen(self, queue: penstock.TimeQueue) -> None:
         if self._depth:
             return  # it may be the one that is in a call
-        self.held = [pair for pair in self.held if pair[0] is not queue]
-        self.queues.remove(queue)
+        self._leave(queue)
         if self.rng.random() < 0.7:
             queue.close()
         else:
             abandon(queue)
         self.queues.append(self._open())
+
+    def _leave(self, queue: penstock.TimeQueue) -> None:
+        self.held = [pair for pair in self.held if pair[0] is not queue]
+        self.queues.remove(queue)
 
 
 def abandon(queue: penstock.TimeQueue) -> None:
