@@ -95,6 +95,12 @@ class Ledger:
         """What had returned at this place is on disk, by the last index sync that was complete at ``at``; or 0."""
         return max((span.begun for span in self.syncs if span.done <= at), default=0)
 
+    def settled(self, at: int) -> tuple[int, ...]:
+        """What had begun and what had returned: with the same, the same is judged in the same way."""
+        spans = [*self.syncs, *(s.put for s in self.sent.values()), *(r for s in self.sent.values() for r in s.removed)]
+        begun = sum(span.begun < at for span in spans)
+        return begun, sum(span.done <= at for span in spans), self.synced(at)
+
     def judge(self, here: Iterable[Found], at: int) -> list[str]:
         """What is wrong with these messages after a power loss at ``at``; nothing if the list is empty."""
         here = list(here)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import penstock
@@ -58,17 +59,22 @@ def reboot(path: Path, kernel: str) -> None:
 class Trial:
     """Work that was recorded, ready for power losses at any of its places."""
 
-    def __init__(self, folder: Path, seed: int, kind: type[Workload] = Workload) -> None:
-        self.rng = random.Random(f"power loss {seed}")
-        template = template_of(folder, seed % len(TEMPLATES))
-        self.path = template.path
-        self.work = kind(template, seed)
-        self.clock = self.work.clock
+    def __init__(self, path: Path, work: Workload, run: Callable[[], None]) -> None:
+        self.path = path
+        self.work = work
+        self.rng = work.rng
+        self.clock = work.clock
         try:
-            self.work.run(self.rng.choice(STEPS))
+            run()
             expect(self.work.disk.bypassed(), "written past the hook")
         finally:
             self.work.abandon()
+
+    @classmethod
+    def of(cls, folder: Path, seed: int) -> Trial:
+        template = template_of(folder, seed % len(TEMPLATES))
+        work = Workload(template, seed)
+        return cls(template.path, work, lambda: work.run(work.rng.choice(STEPS)))
 
     @property
     def disk(self) -> Disk:
@@ -164,7 +170,7 @@ def run(folder: Path, seed: int, losses: int = 2) -> Counter[str]:
     """A workload and some power losses. Raises ``Wrong``, or counts what was done."""
     counts: Counter[str] = Counter(seeds=1)
     try:
-        trial = Trial(folder, seed)
+        trial = Trial.of(folder, seed)
         for _ in range(losses):
             at = trial.place()
             mode = trial.rng.choice(WEIGHTED_MODES)

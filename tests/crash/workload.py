@@ -25,7 +25,7 @@ from tests.crash.storage import Disk, overwrite
 KILLED = -1  # instead of an error number
 
 FAR_S = 4_000_000_000  # long after any simulated time
-NUMBERS_LEFT = 12  # before the limit must be raised on disk, in some of the runs
+NUMBERS_LEFT = 6  # before the limit must be raised on disk, in some of the runs
 OPTIONS: dict[str, Any] = {"index_sync_ms": 0}  # nothing happens in the background
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
@@ -75,10 +75,11 @@ class Killed(BaseException):
 class Workload:
     """Clients, their disk and their ledger."""
 
-    def __init__(self, template: Template, seed: int) -> None:
+    def __init__(self, template: Template, seed: int, *, late: bool | None = None) -> None:
         self.path = path = template.path
         self.rng = random.Random(seed)
-        template.reset(late=self.rng.random() < 0.3)
+        chance = self.rng.random()
+        template.reset(late=chance < 0.3 if late is None else late)
         self.clock = SimulatedClock()
         self.ledger = Ledger()
         self.disk = Disk(path)
@@ -92,14 +93,24 @@ class Workload:
         self._overlap = self.rng.choice((0.0, 0.0, 0.1, 0.3))
         self._failing: tuple[str, int, int] | None = None  # kind of call, how many go well before, error number
         self._killed = False
-        self._relaxed = self.rng.choice((0.0, 0.0, 0.2, 0.5))
-        calls = (self.put, self.put_many, self.put_failing, self.put_killed, self.get, self.ack, self.ack_many)
-        calls += (self.release, self.extend, self.cancel, self.sync_index, self.reopen)
-        usual = (6, 4, 1, 1, 6, 6, 2, 2, 1, 1, 2, 1)
-        # Each run has habits of its own: some never sync the index, some put only batches.
-        self._weights = [weight * self.rng.choice((0, 1, 1, 1, 3)) for weight in usual]
-        self._calls = calls
-        self._weights[0] += 1
+        self._relaxed = self.rng.choice((0.0, 0.0, 0.2, 0.5, 1.0))
+        self._quiet = self.rng.random() < 0.3  # never syncs the index
+        usual = {
+            self.put: 6,
+            self.put_many: 4,
+            self.put_failing: 1,
+            self.put_killed: 1,
+            self.get: 6,
+            self.ack: 6,
+            self.ack_many: 2,
+            self.release: 2,
+            self.extend: 1,
+        }
+        if not self._quiet:
+            usual |= {self.cancel: 1, self.sync_index: 2, self.reopen: 1}
+        # Each run has habits of its own: some put only batches, some release all they get.
+        self._calls = {call: weight * self.rng.choice((0, 1, 1, 1, 3)) for call, weight in usual.items()}
+        self._calls[self.put] += 1
 
     def run(self, steps: int) -> None:
         with self.disk:
@@ -124,7 +135,8 @@ class Workload:
     def step(self) -> None:
         self.clock.advance(self.rng.choice((0.000_001, 0.01, 1.0)))
         queue = self.rng.choice(self.queues)
-        self.rng.choices(self._calls, self._weights)[0](queue)
+        (call,) = self.rng.choices(list(self._calls), list(self._calls.values()))
+        call(queue)
 
     def _between(self, kind: str, path: str) -> None:
         if self._killed:
@@ -228,9 +240,15 @@ class Workload:
         if self._depth:
             return
         kind, left = self.rng.choice(((rig.WRITE, 0), (rig.SYNC, 0), (rig.SYNC, 1), (rig.LOCK, 1), (rig.LOCK, 2)))
+        self.kill(queue, kind, left, self.rng.choice((self.put, self.put_many)))
+
+    def kill(
+        self, queue: penstock.TimeQueue, kind: str, left: int, call: Callable[[penstock.TimeQueue], object]
+    ) -> None:
+        """The client dies at the call of this kind that comes after ``left`` others; another takes its place."""
         self._failing = (kind, left, KILLED)
         try:
-            self.rng.choice((self.put, self.put_many))(queue)
+            call(queue)
         except Killed:
             self._leave(queue)
             abandon(queue)
@@ -289,7 +307,7 @@ class Workload:
         span.done = self.disk.now()
 
     def ack(self, _: penstock.TimeQueue) -> None:
-        final = self.rng.random() < 0.1
+        final = self.rng.random() < 0.1 and not self._quiet
         for queue, message in self._pick(1):
             self._remove([message], lambda: queue.ack(message, durable=final), final=final)  # noqa: B023
 
