@@ -287,8 +287,8 @@ class Restore:
         """Cut short anywhere, the next open sees that it was, and does it again from what is still believed."""
         self._keep_damaged()
         if self.changed == COPIED:
-            # Before the kernel forgets whose it was: if power is lost in between, it is still a copy. And marked, so that
-            # a kernel with another UUID than queue.json is known to be on its way and not somebody else's.
+            # Before the kernel forgets whose it was: if power is lost in between, it is still a copy. And marked: a
+            # kernel with another UUID than queue.json is then known to be on its way, and not somebody else's.
             self._mark()
             self.options.uuid = str(uuid.uuid4())
             write_options(self.files.path, self.options)
