@@ -60,12 +60,15 @@ class Image:
         self.files = files
         self.bodies = bodies
 
-    def write(self, root: Path, kernel: str, rng: random.Random) -> None:
-        """Put them in place of the files that are there, as another boot of the same machine would find them."""
+    def reboot(self, kernel: str, rng: random.Random) -> None:
+        """Another boot of the same machine finds them."""
         words = memoryview(self.files[kernel]).cast("Q")
         if words[L.H_BOOT_ID] or words[L.H_BOOT_ID + 1]:
             words[L.H_BOOT_ID] ^= rng.getrandbits(63) + 1
         words.release()
+
+    def write(self, root: Path) -> None:
+        """Put them in place of the files that are there."""
         for path, data in self.files.items():
             overwrite(path, data)
         folder = root / BODIES
@@ -164,6 +167,16 @@ class Disk:
             for place, (kind, file, _, _) in enumerate(self.log)
             if kind == SYNCED or (kind == WROTE and file != self.kernel)
         ]
+
+    def rewind(self, at: int) -> None:
+        """Make the files what they were at a place of the log, and go on from there: all since never happened."""
+        image = self.image(random.Random(0), at, EVERYTHING)
+        del self.log[at:]
+        self._names = dict(self._bodies_before)
+        for kind, name, path, _ in self.log:
+            if kind == NAMED:
+                _rename(self._names, name, path)
+        image.write(self.root)
 
     def bypassed(self) -> list[str]:
         """Files that are not what the log says: somebody wrote to them past the hook."""

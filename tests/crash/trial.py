@@ -97,10 +97,19 @@ class Trial:
         self.put(image)
         here = restored(self.path, self.clock)
         expect(self.work.ledger.judge(here, at), "after the restore")
+        following = self._next_number()
+        if following < self.given(at):
+            raise Wrong(f"number {following} will be given again: {self.given(at) - 1} was given before")
         return here
 
+    def _next_number(self) -> int:
+        with open(self.disk.kernel, "rb") as file:
+            file.seek(L.H_NUMBER_NEXT * L.WORD_BYTES)
+            return int.from_bytes(file.read(L.WORD_BYTES), "little")
+
     def put(self, image: Image) -> None:
-        image.write(self.path, self.disk.kernel, self.rng)
+        image.reboot(self.disk.kernel, self.rng)
+        image.write(self.path)
 
     def again(self, here: list[Found]) -> None:
         """A second restore changes nothing."""

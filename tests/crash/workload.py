@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.files import CLIENTS, KERNEL, LOCK, WAKEUP, read_options
 from tests.conftest import SimulatedClock
-from tests.crash.ledger import Ledger, Sent, Span, found, make_body
+from tests.crash.ledger import NEVER, Ledger, Sent, Span, found, make_body
 from tests.crash.storage import Disk, overwrite
 
 KILLED = -1  # instead of an error number
@@ -106,6 +106,7 @@ class Workload:
             self.release: 2,
             self.extend: 1,
         }
+        usual[self.kill_anywhere] = 1
         if not self._quiet:
             usual |= {self.cancel: 1, self.sync_index: 2, self.reopen: 1}
         # Each run has habits of its own: some put only batches, some release all they get.
@@ -247,6 +248,7 @@ class Workload:
     ) -> None:
         """The client dies at the call of this kind that comes after ``left`` others; another takes its place."""
         self._failing = (kind, left, KILLED)
+        known = set(self.ledger.sent)
         try:
             call(queue)
         except Killed:
@@ -254,8 +256,40 @@ class Workload:
             abandon(queue)
             self._killed = False
             self.queues.append(self._open())
+            self._look_for(self.ledger.sent.keys() - known)
         finally:
             self._failing = None
+
+    def kill_anywhere(self, queue: penstock.TimeQueue) -> None:
+        """A process that dies between any two stores of a put; others tidy up after it."""
+        if self._depth:
+            return
+        self._depth += 1  # nothing else meanwhile: all since is taken back
+        begun = self.disk.now()
+        known = set(self.ledger.sent)
+        self.rng.choice((self.put, self.put, self.put_many))(queue)
+        self._depth -= 1
+        at = self.rng.randint(begun, self.disk.now())
+        self._leave(queue)
+        abandon(queue)
+        self.disk.rewind(at)
+        for token in self.ledger.sent.keys() - known:
+            sent = self.ledger.sent[token]
+            sent.put.done = NEVER
+            sent.ok = False
+        self.queues.append(self._open())
+        self._look_for(self.ledger.sent.keys() - known)
+
+    def _look_for(self, tokens: Set[int]) -> None:
+        """Of a put whose process died: either it is there now, or it was given up."""
+        here = {found(message).token: message for message in self.queues[-1].browse(state="all")}
+        done = self.disk.now()
+        for token in tokens:
+            sent = self.ledger.sent[token]
+            sent.put.done = done
+            if token in here:
+                sent.ok, sent.id = True, here[token].id
+                sent.durable = False  # nobody was told
 
     def _put(self, queue: penstock.TimeQueue, batch: list[Sent], *, one: bool = False) -> None:
         durability = "commit" if batch[0].durable else "relaxed"
