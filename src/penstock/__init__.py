@@ -3,6 +3,7 @@
 from penstock.errors import (
     BodyTooLarge,
     Corrupt,
+    ImportStopped,
     LeaseLost,
     Misuse,
     NotAllowed,
@@ -20,7 +21,16 @@ from penstock.errors import (
 from penstock.interface import Queue
 from penstock.message import Message
 from penstock.store.words import compiled
-from penstock.timequeue import Draft, MessageIds, Stats, TimeQueue, create
+from penstock.timequeue import (
+    Draft,
+    MessageIds,
+    Stats,
+    TimeQueue,
+    backup,
+    create,
+    export_messages,
+    import_messages,
+)
 from penstock.timequeue import open_queue as open
 
 __version__ = "0.1.0"
@@ -29,6 +39,7 @@ __all__ = [
     "BodyTooLarge",
     "Corrupt",
     "Draft",
+    "ImportStopped",
     "LeaseLost",
     "Message",
     "MessageIds",
@@ -47,7 +58,10 @@ __all__ = [
     "TimeQueue",
     "TooManyClients",
     "WrongFormat",
+    "backup",
     "compiled",
     "create",
+    "export_messages",
+    "import_messages",
     "open",
 ]

@@ -502,8 +502,12 @@ def create_directory(
     data_dirs: list[Path],
     file_bytes: list[int],
     progress: Callable[[int], None] | None = None,
+    fill: Callable[[LocalFiles], None] | None = None,
 ) -> None:
-    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins."""
+    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins.
+
+    ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise QueueExists(f"{path}: there is something here already")
     aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
@@ -544,6 +548,12 @@ def create_directory(
             initialise(mapping)
             sync_file(kernel.fileno())
         options.data_files = names
+        if fill is not None:
+            files = LocalFiles(aside, options, busy_s=0.0)
+            try:
+                fill(files)
+            finally:
+                files.close()
         with open(aside / QUEUE_JSON, "wb") as text:
             text.write(msgspec.json.format(msgspec.json.encode(options), indent=1))
             text.flush()
