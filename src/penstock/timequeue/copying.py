@@ -30,7 +30,7 @@ from penstock.store.recovery import Finding
 from penstock.store.words import Words
 from penstock.timequeue.clients import TOMBSTONE, Client
 from penstock.timequeue.opening import create
-from penstock.timequeue.puts import Draft
+from penstock.timequeue.puts import Entry, entry
 from penstock.timequeue.timequeue import BUSY_S, TimeQueue, queue_path
 
 EXPORT_FORMAT = 1
@@ -491,10 +491,10 @@ class Source:
             notify=options.notify,
         )
 
-    def batches(self, *, skip: int, most: int, most_bytes: int) -> Iterator[list[Draft]]:
+    def batches(self, *, skip: int, most: int, most_bytes: int) -> Iterator[list[Entry]]:
         """Messages behind the first ``skip``, some at a time. The last ones come when the file is known to be whole."""
         seen = size_bytes = 0
-        batch: list[Draft] = []
+        batch: list[Entry] = []
         for line in self._lines:
             self._line += 1
             expected = self._end(line)
@@ -509,7 +509,7 @@ class Source:
             if batch and (len(batch) >= most or size_bytes + len(line) > most_bytes):
                 yield batch
                 batch, size_bytes = [], 0
-            batch.append(self._draft(line))
+            batch.append(self._entry(line))
             size_bytes += len(line)
         raise Misuse(f"cut short after line {self._line}: the last line, with the number of messages, is not there")
 
@@ -528,17 +528,12 @@ class Source:
         if next(self._lines, None) is not None:
             raise Misuse(f"line {self._line + 1}: something follows the last line")
 
-    def _draft(self, line: bytes | str) -> Draft:
+    def _entry(self, line: bytes | str) -> Entry:
         try:
             found = _line.decode(line)
-            return Draft(
-                body=decode_body(_CODEC_OF[found.codec], found.body),
-                deliver_at=to_datetime(found.deliver_at_us) if found.deliver_at_us is not None else None,
-                priority=found.priority,
-                type=found.type,
-                key=found.key,
-                headers=found.headers,
-            )
+            body = decode_body(_CODEC_OF[found.codec], found.body)
+            deliver_at = to_datetime(found.deliver_at_us) if found.deliver_at_us is not None else None
+            return entry(body, 0, deliver_at, None, found.priority, found.type, found.key, found.headers)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise Misuse(f"line {self._line}: {error}") from None
 
@@ -580,7 +575,7 @@ class Importer:
         """Messages of the export that are in, with those that were skipped: what to skip to go on."""
         return self._skip + self.messages
 
-    def batches(self) -> Iterator[list[Draft]]:
+    def batches(self) -> Iterator[list[Entry]]:
         stats = self._queue.stats()
         with self._stopping():
             yield from self._source.batches(
@@ -589,9 +584,9 @@ class Importer:
                 most_bytes=min(IMPORTED_BYTES, stats.data_bytes),
             )
 
-    def put(self, batch: list[Draft]) -> None:
+    def put(self, batch: list[Entry]) -> None:
         with self._stopping():
-            self._queue.put_many(batch, durability=self._durability)
+            self._queue._put(batch, None, self._durability)
             self.messages += len(batch)
 
     def result(self) -> Imported:
