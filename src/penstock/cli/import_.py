@@ -46,21 +46,23 @@ def import_(
     They keep body, delivery time, priority, type, key, headers and their order, and get new ids. When it ends early,
     the error says how many are in and how to go on: with --skip.
     """
-    with _source(file) as (stream, total_bytes):
+    with contextlib.ExitStack() as stack:
+        stream, total_bytes = stack.enter_context(_source(file))
+        found = None if create else stack.enter_context(penstock.open(queue))  # said at once if it is not there
         source = Source(stream)
-        with _target(queue, source, create) as q:
-            importer = Importer(q, source, skip=skip, durability=durability.value if durability else None)
-            try:
-                _put_all(importer, stream, total_bytes)
-            except penstock.ImportStopped as error:
-                why = error.__cause__ or error
-                raise Failure(f"{line_of(why)}; {_position(importer)}", code_of(why)) from error
-            except (KeyboardInterrupt, Terminated):
-                complain(f"interrupted; {_position(importer)}")
-                raise
-            finally:
-                if json:
-                    say_json({"path": q.name, "imported": importer.messages, "skipped": skip})
+        q = found or stack.enter_context(source.create(queue))
+        importer = Importer(q, source, skip=skip, durability=durability.value if durability else None)
+        try:
+            _put_all(importer, stream, total_bytes)
+        except penstock.ImportStopped as error:
+            why = error.__cause__ or error
+            raise Failure(f"{line_of(why)}; {_position(importer)}", code_of(why)) from error
+        except (KeyboardInterrupt, Terminated):
+            complain(f"interrupted; {_position(importer)}")
+            raise
+        finally:
+            if json:
+                say_json({"path": q.name, "imported": importer.messages, "skipped": skip})
     if not json:
         say(f"{importer.messages} messages put")
     return 0
@@ -97,7 +99,3 @@ def _source(file: str) -> Iterator[tuple[BinaryIO, int | None]]:
         if not ends_whole(stream):
             raise Failure(f"{file}: cut short, or not an export: its last line has no number of messages", USAGE)
         yield stream, os.fstat(stream.fileno()).st_size
-
-
-def _target(queue: Path, source: Source, create: bool) -> penstock.TimeQueue:
-    return source.create(queue) if create else penstock.open(queue)
