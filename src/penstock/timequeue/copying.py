@@ -207,6 +207,7 @@ class _Copier:
     def __init__(self, client: Client, options: Options, progress: Callable[[int, int], None] | None) -> None:
         self._client = client
         self._options = options
+        self._signature = options.signature
         self._progress = progress
         self._total_bytes = client.files.data_units * L.UNIT_BYTES
         self._total_bytes += client.kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + client.kernel.get(L.H_SPILLED_BYTES)
@@ -246,7 +247,7 @@ class _Copier:
     def _record(self, copied: Copied) -> bytes:
         """The same bytes as in the original, but for what a release has changed, and the secret of a new identity."""
         return record.build(
-            self._options.signature,
+            self._signature,
             copied.number,
             copied.enqueued_us,
             copied.deliver_us,
