@@ -369,6 +369,16 @@ class LocalFiles:
         if sync:
             sync_file(self._bodies)
 
+    def sync_bodies(self) -> None:
+        """Sync every body there is."""
+        for name in self.body_names():
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+            try:
+                sync_file(fd)
+            finally:
+                os.close(fd)
+        sync_file(self._bodies)
+
     def read_body(self, name: str) -> bytes:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
         with open(fd, "rb") as file:

@@ -227,6 +227,7 @@ class _Copier:
             self._copy(files, start, slot)
         end = _take(self._client)
         self._drop_gone(files, start, end)
+        files.sync_bodies()  # only now: the less time between the two looks, the less is gone in the second
         files.sync_data()
         self._make_kernel(files, start, end)
 
@@ -238,7 +239,7 @@ class _Copier:
             self._faults.append(copied)
             return
         if copied.spilled is not None:
-            files.write_body(body_name(copied.number, slot), copied.spilled, sync=True)
+            files.write_body(body_name(copied.number, slot), copied.spilled, sync=False)
         data = self._record(copied)
         files.write(copied.unit, data)
         self._kept[slot] = len(copied.spilled or b"")
