@@ -14,6 +14,8 @@ from penstock.cli.options import BUSY_S, Busy, Json, QueuePath, examples
 from penstock.cli.output import complain, progress, say, say_json
 from penstock.cli.values import readable_bytes
 
+SHOWN_BYTES = 1 << 20  # between two looks at the bar: showing it for every message would take longer than copying
+
 EXAMPLES = examples(
     "penstock backup orders /backup/orders-monday",
     "penstock backup orders /backup/orders --json",
@@ -40,12 +42,20 @@ def backup(
     """
     with progress(DownloadColumn(binary_units=True), TransferSpeedColumn()) as bar:
         task = bar.add_task("copying", total=None)
+        shown = 0
+
+        def show(done: int, total: int) -> None:
+            nonlocal shown
+            if done - shown >= SHOWN_BYTES or done == total:
+                shown = done
+                bar.update(task, completed=done, total=total)
+
         made = penstock.backup(
             queue,
             target,
             new_identity=new_identity,
             busy_s=busy,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=show,
         )
     for one in made.findings:
         complain(f"{one.path}:{one.offset}: {one.what}; left out")

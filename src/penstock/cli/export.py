@@ -20,6 +20,8 @@ from penstock.cli.output import complain, progress, say, say_json
 from penstock.cli.values import State
 from penstock.timequeue import Finding
 
+SHOWN_EVERY = 256  # messages: showing each would take longer than writing it
+
 EXAMPLES = examples(
     "penstock export orders orders.jsonl",
     "penstock export orders | gzip > orders.jsonl.gz",
@@ -49,7 +51,8 @@ def export(
             task = bar.add_task("exporting", total=exported.total)
             for line in exported.lines():
                 out.write(line)
-                bar.update(task, completed=exported.messages)
+                if exported.messages % SHOWN_EVERY == 0:
+                    bar.update(task, completed=exported.messages)
     for one in findings:
         complain(f"{one.path}:{one.offset}: {one.what}; left out")
     if file != "-":
