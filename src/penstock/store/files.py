@@ -543,6 +543,14 @@ def read_options(path: Path) -> Options:
     return parse(text, str(path), str(path / QUEUE_JSON))
 
 
+def private_memory(size_bytes: int) -> mmap.mmap:
+    """Zeroed memory of our own, in large pages where there are any: a page that is first touched costs a fault."""
+    memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
 def write_options(path: Path, options: Options) -> None:
     """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
     aside = path / f"{QUEUE_JSON}.new"
