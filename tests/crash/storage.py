@@ -22,6 +22,7 @@ from typing import Any
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.files import BODIES, KERNEL, QUEUE_JSON, read_options
+from tests.snapshot import overwrite
 
 SECTOR_BYTES = 512
 LINE_BYTES = 64
@@ -44,13 +45,6 @@ SYNCED = 1  # file, place in the log where the sync began
 NAMED = 2  # name in bodies/, file or None
 
 Event = tuple[int, Any, Any, Any]
-
-
-def overwrite(path: str | Path, data: bytes | bytearray) -> None:
-    """Other contents for the same file."""
-    with open(path, "r+b") as file:
-        file.write(data)
-        file.truncate()
 
 
 class Image:

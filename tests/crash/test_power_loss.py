@@ -22,16 +22,16 @@ from tests.crash import trial as t
 from tests.crash.ledger import Found, Sent, found, make_body
 from tests.crash.storage import MODES, SECTORS
 from tests.crash.workload import NUMBERS_LEFT, Workload
+from tests.snapshot import FAST
 
 SEEDS = 600
 SEEDS_A_TEST = 25
-SHARED_MEMORY = Path("/dev/shm")  # the disk is simulated: a real one under it would only be slow
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    where = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-    made = Path(os.path.realpath(tempfile.mkdtemp(prefix="penstock-power-", dir=where)))
+    """The disk is simulated: a real one under it would only be slow."""
+    made = Path(os.path.realpath(tempfile.mkdtemp(prefix="penstock-power-", dir=FAST)))
     yield made
     shutil.rmtree(made)
 
@@ -86,9 +86,9 @@ class Script(Workload):
         put()
         assert self._failing is None, "it did not get there"
 
-    def dying(self, kind: str, left: int) -> None:
+    def dying(self, kind: str, left: int, put: Callable[[], None]) -> None:
         before = self.queues[0]
-        self.kill(before, kind, left, lambda _: self.one(100))
+        self.kill(before, kind, left, lambda _: put())
         assert self.queues[0] is not before, "it did not get there"
 
     def finish(self) -> None:
@@ -148,9 +148,16 @@ def failed(script: Script) -> None:
 def killed(script: Script) -> None:
     """Clients that die between the write of their record and its publication; the next one tidies up."""
     for kind, left in ((rig.SYNC, 0), (rig.LOCK, 2), (rig.LOCK, 3)):
-        script.dying(kind, left)
+        script.dying(kind, left, lambda: script.one(100))
     script.sync_index(script.queues[0])
     script.one(150)
+
+
+def batch_of_the_dead(script: Script) -> None:
+    """All records of a batch are on disk when its client dies. It is given up, one message after the other."""
+    script.dying(rig.LOCK, 3, lambda: script.many(100, 200, 300))
+    script.one(150)
+    script.finish()
 
 
 def out_of_numbers(script: Script) -> None:
@@ -160,7 +167,16 @@ def out_of_numbers(script: Script) -> None:
     script.finish()
 
 
-SCRIPTS = (short, spilled, part_of_a_batch_is_gone, room_is_used_again, failed, killed, out_of_numbers)
+SCRIPTS = (
+    short,
+    spilled,
+    part_of_a_batch_is_gone,
+    room_is_used_again,
+    failed,
+    killed,
+    batch_of_the_dead,
+    out_of_numbers,
+)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

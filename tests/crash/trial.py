@@ -11,7 +11,7 @@ from pathlib import Path
 
 import penstock
 from penstock.store import layout as L
-from penstock.timequeue import check_queue, restore_queue
+from penstock.timequeue import check_queue
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import Found, found
 from tests.crash.storage import MODES, SECTORS, WROTE, Disk, Image
@@ -31,8 +31,7 @@ def expect(wrong: list[str], when: str) -> None:
 
 
 def opened(path: Path, clock: SimulatedClock) -> penstock.TimeQueue:
-    """The first open after a power loss."""
-    restore_queue(path)
+    """The first open after a power loss: restores the queue by itself."""
     return penstock.open(path, clock=clock, busy_s=5)
 
 

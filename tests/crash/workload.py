@@ -17,10 +17,11 @@ from typing import Any
 import penstock
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import CLIENTS, KERNEL, LOCK, WAKEUP, read_options
+from penstock.store.files import KERNEL, LOCK
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import NEVER, Ledger, Sent, Span, found, make_body
-from tests.crash.storage import Disk, overwrite
+from tests.crash.storage import Disk
+from tests.snapshot import Snapshot
 
 KILLED = -1  # instead of an error number
 
@@ -43,13 +44,7 @@ class Template:
         self.path = folder / f"queue-{which}"
         self.spill_bytes: int = TEMPLATES[which]["spill_bytes"]
         self._create(folder, which)
-        self._kernel = self.path / KERNEL
-        self._files = {file: file.read_bytes() for file in self.path.rglob("*") if file.is_file()}
-        kernel = bytearray(self._files[self._kernel])
-        words = memoryview(kernel).cast("Q")
-        words[L.H_NUMBER_NEXT] = words[L.H_NUMBER_SAFE] - NUMBERS_LEFT
-        words.release()
-        self._late_kernel = bytes(kernel)
+        self._snapshot = Snapshot(self.path)
 
     def _create(self, folder: Path, which: int) -> None:
         """The third has two data files."""
@@ -58,14 +53,12 @@ class Template:
 
     def reset(self, *, late: bool) -> None:
         """``late``: few numbers are left that may be given without raising the limit first."""
-        for file in self.path.rglob("*"):
-            if file.is_file() and file not in self._files:
-                file.unlink()
-        for file, data in self._files.items():
-            if file.name not in (LOCK, CLIENTS, WAKEUP):
-                overwrite(file, self._late_kernel if late and file == self._kernel else data)
-        for name, size_bytes in read_options(self.path).data_files:
-            overwrite(self.path / name, bytes(size_bytes))
+        self._snapshot.put_back()
+        if late:
+            with open(self.path / KERNEL, "r+b") as file:
+                kernel = memoryview(bytearray(file.read(L.PAGE_BYTES))).cast("Q")
+                file.seek(L.H_NUMBER_NEXT * L.WORD_BYTES)
+                file.write((kernel[L.H_NUMBER_SAFE] - NUMBERS_LEFT).to_bytes(L.WORD_BYTES, "little"))
 
 
 class Killed(BaseException):

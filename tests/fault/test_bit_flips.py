@@ -3,7 +3,6 @@ file and offset, and what is not damaged is delivered, with its true body. Nothi
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import penstock
 from penstock.store import layout as L
 from penstock.store.files import BODIES, KERNEL, QUEUE_JSON
 from penstock.timequeue import Finding, check_queue, repair_queue
+from tests.snapshot import FAST, Snapshot, overwrite
 
 FAR_S = 4_000_000_000
 STRIDE = 1 if penstock.compiled else 7  # interpreted, some of them will do: it is the same code
@@ -91,14 +91,13 @@ class Damaged:
             self.slots = {body: queue.parse_id(one)[0] for body, one in self.ids.items()}
             self.gone_slot = queue.parse_id(gone)[0]
             queue.cancel(gone)
-            if hasattr(queue, "sync_index"):
-                queue.sync_index()
-        self.files = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+            queue.sync_index()
+        self._snapshot = Snapshot(path)
+        self.files = self._snapshot.files
         self.kernel = path / KERNEL
         self.data = path / "data.0"
         (self.body,) = (path / BODIES).iterdir()
         self.words = memoryview(self.files[self.kernel]).cast("Q")
-        self._dirty: set[Path] = set()
 
     def slot_at(self, slot: int) -> int:
         return (self.words[L.H_SLOTS_AT] + slot * L.SLOT_WORDS) * L.WORD_BYTES
@@ -111,24 +110,17 @@ class Damaged:
         return L.RECORD_BYTES + head[8] + head[7]
 
     def reset(self) -> None:
-        for file in self.path.rglob("*"):
-            if file.is_file() and file not in self.files:
-                file.unlink()
-        for file, data in self.files.items():
-            if not file.exists() or file in (self.kernel, self.data) or file in self._dirty:
-                file.write_bytes(data)
+        self._snapshot.put_back()
 
     def flip(self, file: Path, offset: int) -> None:
         self.reset()
         data = bytearray(self.files[file])
         data[offset] ^= 1 << (offset * 5 + offset // 8) % 8
-        file.write_bytes(data)
-        self._dirty.add(file)
+        overwrite(file, data)
 
     def cut(self, file: Path, size_bytes: int) -> None:
         self.reset()
-        file.write_bytes(self.files[file][:size_bytes])
-        self._dirty.add(file)
+        overwrite(file, self.files[file][:size_bytes])
 
     def is_below(self, body: bytes, file: Path, left: int) -> bool:
         """Whether a message does not need what is behind the first ``left`` bytes of a file."""
@@ -165,8 +157,7 @@ class Damaged:
 
 @pytest.fixture(scope="module")
 def damaged() -> Iterator[Damaged]:
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of damages: not on a real disk
-    folder = tempfile.mkdtemp(prefix="penstock-flips-", dir=where)
+    folder = tempfile.mkdtemp(prefix="penstock-flips-", dir=FAST)
     yield Damaged(Path(folder) / "queue")
     shutil.rmtree(folder)
 

@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.files import KERNEL
 from penstock.timequeue import check_queue, repair_queue
+from tests.snapshot import FAST, Snapshot
 
 KINDS = (rig.OPEN, rig.ALLOCATE, rig.WRITE, rig.SYNC, rig.LOCK, rig.RENAME, rig.UNLINK)
 CODES = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.ENOLCK)
@@ -69,14 +71,15 @@ def observed(failing: Failing) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("failing") / "template"
-    with penstock.create(path, **SMALL) as queue:
+def saved() -> Iterator[Snapshot]:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-failing-", dir=FAST))
+    with penstock.create(folder / "queue", **SMALL) as queue:
         for body in WAITING:
             queue.put(body, deliver_at=FAR_S if body == b"later" else None)
         gone = queue.put(b"gone")
         queue.cancel(gone)
-    return path
+    yield Snapshot(folder / "queue")
+    shutil.rmtree(folder)
 
 
 class Scene:
@@ -98,6 +101,9 @@ class Scene:
 
     def bodies(self) -> list[bytes]:
         return sorted(message.data for message in self.other.browse(state="all"))
+
+    def sync_has_failed(self) -> bool:
+        return self.other._mine().kernel.get(L.H_SYNC_FAILED) != 0
 
     def close(self) -> None:
         self.queue.close()
@@ -157,24 +163,25 @@ def names(error: BaseException, path: Path) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_call_that_fails(name: str, kind: str, template: Path, tmp_path: Path) -> None:
+def test_a_call_that_fails(name: str, kind: str, saved: Snapshot) -> None:
     prepare, operate, adds, removes = OPERATIONS[name]
     before = sorted(WAITING)
     after = sorted([body for body in before if body not in removes] + adds)
-    path = tmp_path / "queue"
     for code, for_good in itertools.product(CODES, (False, True)):
         for nth in range(1, CALLS_MAX):
-            shutil.rmtree(path, ignore_errors=True)
-            shutil.copytree(template, path)
-            scene = Scene(path)
+            saved.put_back()
+            scene = Scene(saved.path)
             prepare(scene)
             failing = Failing(kind, nth, code, for_good)
             error = attempt(lambda: operate(scene), failing)  # noqa: B023
             told = f"{name}: {kind} {nth}, {errno.errorcode[code]}{' for good' if for_good else ''}: {error!r}"
-            assert error is None or names(error, path), told
+            assert error is None or names(error, saved.path), told
             here = scene.bodies()
             assert here == after or (error is not None and here == before), f"{told}; {here}"
-            go_on(scene, told)
+            if scene.sync_has_failed():
+                be_refused(scene, here, told)
+            else:
+                go_on(scene, told)
             if not failing.struck:
                 break
         else:
@@ -206,6 +213,25 @@ def go_on(scene: Scene, told: str) -> None:
     assert not check_queue(scene.path), told
 
 
+def be_refused(scene: Scene, here: list[bytes], told: str) -> None:
+    """A sync has failed: nobody is promised anything any more, but work goes on; until the queue was looked at."""
+    for queue in (scene.queue, scene.other):
+        if not queue.closed:
+            with pytest.raises(penstock.SyncFailed, match=str(scene.path)):
+                queue.put(b"refused")
+    taken = scene.other.get_many(10)
+    for message in taken[1:]:
+        message.release()
+    if taken:
+        taken[0].ack()
+        here.remove(taken[0].data)
+    scene.close()
+    with penstock.open(scene.path, busy_s=1) as queue:
+        assert sorted(message.data for message in queue.browse(state="all")) == here, told
+        queue.put(b"confirmed again")
+    assert not check_queue(scene.path), told
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_that_cannot_be_made_leaves_nothing_behind(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "queue"
@@ -231,12 +257,11 @@ def test_a_queue_that_cannot_be_made_leaves_nothing_behind(kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_repair_that_fails_can_be_tried_again(kind: str, template: Path, tmp_path: Path) -> None:
-    path = tmp_path / "queue"
+def test_a_repair_that_fails_can_be_tried_again(kind: str, saved: Snapshot) -> None:
+    path = saved.path
     for code, for_good in itertools.product(CODES, (False, True)):
         for nth in range(1, CALLS_MAX):
-            shutil.rmtree(path, ignore_errors=True)
-            shutil.copytree(template, path)
+            saved.put_back()
             with open(path / KERNEL, "r+b") as file:
                 file.seek(L.H_WAITING * L.WORD_BYTES)
                 file.write(bytes(L.WORD_BYTES))

@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 try:
     import cython
 except ImportError:
@@ -30,7 +28,7 @@ except ImportError:
 from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound
 from penstock.store import layout as L
 from penstock.store import rig, syscalls
-from penstock.store.options import Options, parse
+from penstock.store.options import Options, encode, parse
 from penstock.store.record import Parts, crc32
 
 QUEUE_JSON = "queue.json"
@@ -556,7 +554,7 @@ def write_options(path: Path, options: Options) -> None:
     aside = path / f"{QUEUE_JSON}.new"
     fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        write_all(fd, msgspec.json.format(msgspec.json.encode(options), indent=1), 0)
+        write_all(fd, encode(options), 0)
         sync_file(fd)
     finally:
         os.close(fd)
@@ -645,7 +643,7 @@ def create_directory(
             finally:
                 files.close()
         with open(aside / QUEUE_JSON, "wb") as text:
-            text.write(msgspec.json.format(msgspec.json.encode(options), indent=1))
+            text.write(encode(options))
             text.flush()
             sync_file(text.fileno())
         sync_directory(aside)

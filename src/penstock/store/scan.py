@@ -319,8 +319,6 @@ class Scan:
         for back in range(self.fresh - self.files - 1):
             slot = self.fresh - 1 - back
             at = self.slots_at + slot * L.SLOT_WORDS
-            if self.view[at] == 0:  # its word never reached the disk, while that of a later slot did
-                self.vacate(slot, 0)
             if (self.view[at] >> L.STATE_SHIFT) & 0xF == L.STATE_VACANT:
                 self.view[at + L.S_CHAIN] = top
                 top = slot
