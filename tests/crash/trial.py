@@ -141,7 +141,9 @@ class Trial:
             stats = queue.stats()
             if stats.waiting or stats.pending or stats.filling:
                 raise Wrong(f"an emptied queue holds something: {stats}")
-        expect([f"{f.path}: {f.offset}: {f.what}" for f in check_queue(self.path)], "a check of the emptied queue finds")
+        expect(
+            [f"{f.path}: {f.offset}: {f.what}" for f in check_queue(self.path)], "a check of the emptied queue finds"
+        )
 
     def _drain(self, queue: penstock.TimeQueue, here: list[Found]) -> None:
         taken = queue.get_many(1000)
