@@ -290,6 +290,7 @@ def finish(path: Path, logs: Path, counts: Counter[str]) -> list[str]:
             wrong += [f"forged: {message.id}" for message in messages if not genuine(message.data)]
             taken += len(messages)
             queue.ack_many(messages)
+        queue.sync_index()  # until then some room is kept
         if taken != waiting:
             wrong.append(f"{waiting} messages were there, {taken} could be taken")
         stats = queue.stats()

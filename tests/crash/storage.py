@@ -91,9 +91,7 @@ class Disk:
             self._before[file] = Path(file).read_bytes()
         self._names = dict(self._bodies_before)  # as they are now; a file is known by its path and when it was made
         self.log: list[Event] = []
-        self.between: Callable[[str, str], None] | None = (
-            None  # called before an effect: may do something else, or raise
-        )
+        self.between: Callable[[str, str], None] | None = None  # before an effect: may do something else, or raise
         self._stored: tuple[int, int] | None = None
         self._syncing: tuple[str, int] | None = None
         with open(self.kernel, "rb") as file:  # type: ignore[assignment]

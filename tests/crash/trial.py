@@ -1,16 +1,16 @@
-"""One power loss from beginning to end, all of it from a seed: work, crash, restore, judge; and again, and cut short."""
+"""A power loss from beginning to end, all of it from a seed: work, crash, restore, judge; again, and cut short."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import penstock
 from penstock.store import layout as L
+from penstock.store.files import KERNEL
 from penstock.timequeue import check_queue
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import Found, found
@@ -30,6 +30,10 @@ def expect(wrong: list[str], when: str) -> None:
         raise Wrong(f"{when}: " + "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""))
 
 
+def faults(path: Path) -> list[str]:
+    return [f"{finding.path}: {finding.offset}: {finding.what}" for finding in check_queue(path)]
+
+
 def opened(path: Path, clock: SimulatedClock) -> penstock.TimeQueue:
     """The first open after a power loss: restores the queue by itself."""
     return penstock.open(path, clock=clock, busy_s=5)
@@ -37,13 +41,24 @@ def opened(path: Path, clock: SimulatedClock) -> penstock.TimeQueue:
 
 def restored(path: Path, clock: SimulatedClock) -> list[Found]:
     """What is there after the first open, which must also leave nothing for a check to find."""
+    before = restores(path)
     queue = opened(path, clock)
     try:
+        if restores(path) != before + 1:
+            raise Wrong("it was opened without a restore")
         here = [found(message) for message in queue.browse(state="all")]
-        expect([f"{f.path}: {f.offset}: {f.what}" for f in check_queue(path)], "a check after the restore finds")
+        expect(faults(path), "a check after the restore finds")
         return here
     finally:
         abandon(queue)
+
+
+def restores(path: Path) -> int:
+    """How often the queue was restored, as its kernel says."""
+    with open(path / KERNEL, "rb") as file:
+        file.seek(L.H_STATS_AT * L.WORD_BYTES)
+        file.seek((int.from_bytes(file.read(8), "little") + L.T_RESTORES) * L.WORD_BYTES)
+        return int.from_bytes(file.read(8), "little")
 
 
 def reboot(path: Path, kernel: str) -> None:
@@ -141,9 +156,7 @@ class Trial:
             stats = queue.stats()
             if stats.waiting or stats.pending or stats.filling:
                 raise Wrong(f"an emptied queue holds something: {stats}")
-        expect(
-            [f"{f.path}: {f.offset}: {f.what}" for f in check_queue(self.path)], "a check of the emptied queue finds"
-        )
+        expect(faults(self.path), "a check of the emptied queue finds")
 
     def _drain(self, queue: penstock.TimeQueue, here: list[Found]) -> None:
         taken = queue.get_many(1000)

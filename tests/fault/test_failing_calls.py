@@ -35,8 +35,8 @@ WAITING = [b"first", b"second", b"third " + b"x" * 2000, b"fourth", b"later"]
 
 
 class Failing:
-    """Fails the ``nth`` call of a kind, and with ``for_good`` all that follow. The error is the system's own: it names a
-    path only where the call was given one."""
+    """Fails the ``nth`` call of a kind, and with ``for_good`` all that follow. The error is as the system gives it: it
+    names a path only where the call was given one."""
 
     def __init__(self, kind: str, nth: int, code: int, for_good: bool) -> None:
         self._kind = kind
