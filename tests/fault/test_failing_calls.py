@@ -28,7 +28,7 @@ from tests.snapshot import FAST, Snapshot
 KINDS = (rig.OPEN, rig.ALLOCATE, rig.WRITE, rig.SYNC, rig.LOCK, rig.RENAME, rig.UNLINK)
 CODES = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.ENOLCK)
 CALLS_MAX = 1000  # an operation that never gets through would otherwise keep the test busy for ever
-SMALL = {"slots": 20, "data_bytes": 16 << 10, "spill_bytes": 1000}
+SMALL: dict[str, Any] = {"slots": 20, "data_bytes": 16 << 10, "spill_bytes": 1000, "index_sync_ms": 0}
 FAR_S = 4_000_000_000
 
 WAITING = [b"first", b"second", b"third " + b"x" * 2000, b"fourth", b"later"]

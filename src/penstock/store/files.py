@@ -25,7 +25,7 @@ try:
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound
+from penstock.errors import Corrupt, NotAllowed, NotAQueue, PenstockError, QueueBusy, QueueExists, QueueNotFound
 from penstock.store import layout as L
 from penstock.store import rig, syscalls
 from penstock.store.options import Options, encode, parse
@@ -63,10 +63,14 @@ class Lock:
             self.release = functools.partial(fcntl.flock, self._fd, fcntl.LOCK_UN)  # type: ignore[method-assign]
 
     def acquire(self) -> None:
-        if rig.watching:
-            rig.effect(rig.LOCK, self._fd)
-        if not syscalls.try_lock_file(self._fd):
-            self._wait()
+        try:
+            if rig.watching:
+                rig.effect(rig.LOCK, self._fd)
+            if not syscalls.try_lock_file(self._fd):
+                self._wait()
+        except OSError as error:
+            name_file(error, self._fd)
+            raise
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self._busy_s
@@ -110,8 +114,12 @@ class ClientBytes:
         self._probe = open_file(path, os.O_RDWR)
 
     def take(self, client: int) -> bool:
-        rig.effect(rig.LOCK, self._own, client)
-        return syscalls.try_lock(self._own, client)
+        try:
+            rig.effect(rig.LOCK, self._own, client)
+            return syscalls.try_lock(self._own, client)
+        except OSError as error:
+            name_file(error, self._own)
+            raise
 
     def leave(self, client: int) -> None:
         syscalls.unlock(self._own, client)
@@ -219,13 +227,24 @@ class Notice:
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write until it is all there or there is an error: a signal or a full disk may cut a write short."""
-    if rig.watching:
-        rig.effect(rig.WRITE, fd, offset, data)
-    done = syscalls.write_at(fd, data, offset)
-    while done < len(data):
-        data = data[done:]
-        offset += done
+    try:
+        if rig.watching:
+            rig.effect(rig.WRITE, fd, offset, data)
         done = syscalls.write_at(fd, data, offset)
+        while done < len(data):
+            data = data[done:]
+            offset += done
+            done = syscalls.write_at(fd, data, offset)
+    except OSError as error:
+        name_file(error, fd)
+        raise
+
+
+def name_file(error: OSError, fd: int) -> None:
+    """The system gives the error of a call on a descriptor without the name of the file: add it."""
+    if error.filename is None and not isinstance(error, PenstockError):
+        with contextlib.suppress(OSError):
+            error.filename = os.readlink(f"/proc/self/fd/{fd}")
 
 
 class LocalFiles:
@@ -446,8 +465,12 @@ def open_file(path: Path, flags: int) -> int:
 
 def sync_file(fd: int) -> None:
     """Everything of the file that is needed to read it back; a directory too."""
-    rig.effect(rig.SYNC, fd)
-    os.fdatasync(fd)
+    try:
+        rig.effect(rig.SYNC, fd)
+        os.fdatasync(fd)
+    except OSError as error:
+        name_file(error, fd)
+        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -515,6 +538,7 @@ def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[in
             os.posix_fallocate(fd, 0, max(size_bytes, 1))
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                name_file(error, fd)
                 raise
             os.ftruncate(fd, size_bytes)
         if zero:
