@@ -137,7 +137,7 @@ DEFAULT = Sizes(
     deep=1_000_000,
     stream_gb=1,
     durable_turns=60,
-    producing_s=1.5,
+    producing_s=1.25,
     durable_batched={200: 20_000, 4096: 10_000},
 )
 QUICK = Sizes(
