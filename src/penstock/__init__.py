@@ -14,6 +14,7 @@ from penstock.errors import (
     QueueExists,
     QueueFull,
     QueueNotFound,
+    SyncFailed,
     TooManyClients,
     WrongFormat,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "Stats",
+    "SyncFailed",
     "TimeQueue",
     "TooManyClients",
     "WrongFormat",

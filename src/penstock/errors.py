@@ -1,5 +1,6 @@
 """Every exception of Penstock: a small tree that says who must act, with fields beside the words."""
 
+import os
 import queue as _queue
 
 
@@ -107,6 +108,19 @@ class NotAQueue(PenstockError):
 
 class WrongFormat(PenstockError):
     """A queue of a format version that this Penstock does not know."""
+
+
+class SyncFailed(PenstockError, OSError):
+    """The disk could not be made to keep what was written. Nothing is confirmed any more until the queue was checked."""
+
+    def __init__(self, queue: str, code: int) -> None:
+        super().__init__(
+            code,
+            f"a sync of the queue failed ({os.strerror(code)}); what was not confirmed by then is not in it. Getting and "
+            f"acknowledging still work. Close it everywhere, or run `penstock repair {queue}`, to check it and go on",
+            queue,
+        )
+        self.queue = queue
 
 
 class NotAllowed(PenstockError, PermissionError):

@@ -30,7 +30,7 @@ class Receiver(Protocol):
     @property
     def name(self) -> str: ...
     def message_id(self, slot: int, number: int) -> str: ...
-    def ack(self, message: Message) -> None: ...
+    def ack(self, message: Message, *, durable: bool = False) -> None: ...
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
 
@@ -130,9 +130,9 @@ class Message:
         """When this delivery's lease ends, by the wall clock at the time it was taken or extended."""
         return to_datetime(self.lease_us) if self.lease_us else None
 
-    def ack(self) -> None:
-        """Done with it: it leaves the queue."""
-        self._receiver.ack(self)
+    def ack(self, *, durable: bool = False) -> None:
+        """Done with it: it leaves the queue; with ``durable`` on disk too, when this returns."""
+        self._receiver.ack(self, durable=durable)
 
     def release(self, *, delay: float | timedelta | None = None) -> None:
         """Give it back, now or after ``delay`` seconds."""

@@ -137,8 +137,8 @@ class Recorder:
     def message_id(self, slot: int, number: int) -> str:
         return f"id-{slot:x}-{number:x}"
 
-    def ack(self, message: Message) -> None:
-        self.calls.append("ack")
+    def ack(self, message: Message, *, durable: bool = False) -> None:
+        self.calls.append("ack durably" if durable else "ack")
         message.state = DONE
 
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
@@ -161,7 +161,8 @@ def test_a_message_passes_its_decisions_to_its_queue() -> None:
     message.extend(5)
     message.release(delay=3)
     make(queue).ack()
-    assert queue.calls == [("extend", 5), ("release", 3), "ack"]
+    make(queue).ack(durable=True)
+    assert queue.calls == [("extend", 5), ("release", 3), "ack", "ack durably"]
     assert message.id == "id-3-1f" and "id-3-1f" in repr(message)
 
 

@@ -1,6 +1,7 @@
 cimport cython
 from penstock.store cimport layout as L
 from penstock.store.order cimport Order
+from penstock.store.retained cimport Retained
 from penstock.store.ring cimport Ring
 from penstock.store.words cimport Words
 
@@ -20,6 +21,7 @@ cdef class Kernel:
     cdef readonly Words words
     cdef readonly Order order
     cdef readonly Ring ring
+    cdef readonly Retained retained
     cdef readonly u64 slots_at
     cdef readonly u64 slots
     cdef u64 stats_at
@@ -57,18 +59,33 @@ cdef class Kernel:
     cpdef u64 due(self, u64 now_us) noexcept
     @cython.locals(slot=u64, claimed=list, n=u64)
     cpdef list claim_many(self, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
-    cpdef int ack(self, u64 slot, u64 client) except -1
+    cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
     cpdef int extend(self, u64 slot, u64 lease_us) except -1
     cpdef int release(self, u64 slot, u64 client, u64 deliver_us, u64 now_us) except -1
     @cython.locals(slot=u64, client=u64, done=u64)
     cpdef u64 expire(self, u64 boot_us, u64 now_us, u64 most) except? 0
     cpdef u64 chain_head(self, u64 client) noexcept
     cpdef int give_back(self, u64 slot, u64 client, u64 now_us) except -1
-    cpdef int cancel(self, u64 slot) except -1
+    cpdef int cancel(self, u64 slot, u64 spilled_bytes) except -1
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1
     cpdef int spill(self, long long delta_bytes) except -1
-    cpdef u64 enter_client(self, u64 client, u64 pid, u64 now_us) except? 0
+    @cython.locals(number=u64)
+    cpdef u64 begin_index(self) except? 0
+    cpdef int end_index(self, u64 settled, u64 limit, u64 now_us) except -1
+    @cython.locals(total=u64, word=u64)
+    cpdef u64 changes(self) noexcept
+    @cython.locals(slot=u64, client=u64)
+    cdef u64 _settled(self, u64 number) noexcept
+    @cython.locals(slot=u64)
+    cpdef bint fills(self, u64 client, u64 most) noexcept
+    @cython.locals(spilled_bytes="long long")
+    cpdef int retire(self, u64 slot) except -1
+    cpdef bint spilled(self, u64 slot) noexcept
+    cpdef void note(self, u64 word, u64 value) noexcept
+    cpdef void committed(self, u64 messages, u64 followed) noexcept
+    cpdef int synced(self) except -1
+    cpdef u64 enter_client(self, u64 client, u64 pid, u64 now_us, u64 opened_us) except? 0
     cpdef int leave_client(self, u64 client) except -1
     cpdef u64 client_word(self, u64 client, u64 word) noexcept
     cpdef u64 arm(self, u64 word) noexcept
@@ -86,7 +103,8 @@ cdef class Kernel:
     cdef void _enter(self, u64 slot) noexcept
     cdef void _claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) noexcept
     cdef void _return(self, u64 slot, u64 client, u64 now_us) noexcept
-    cdef void _vacate(self, u64 slot) noexcept
+    cdef void _vacate(self, u64 slot, u64 spilled_bytes) noexcept
+    cdef void _free(self, u64 slot) noexcept
     cdef u64 _client(self, u64 client) noexcept
     cdef void _set_chain(self, u64 slot, u64 ahead, u64 behind) noexcept
     cdef void _chain(self, u64 slot, u64 after, u64 client) noexcept

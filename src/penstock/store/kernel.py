@@ -9,13 +9,15 @@ kernel is left to the caller (``owed``).
 from penstock.errors import Corrupt
 from penstock.store import layout as L
 from penstock.store.order import Order
+from penstock.store.retained import Retained
 from penstock.store.ring import Ring
 from penstock.store.words import Words
 
 NO_SLOT = -1
 NO_ROOM = -2
+NO_NUMBER = -3
 
-NUMBERS_AHEAD = 1 << 20  # the number limit is raised by this much at a time, so that it is rarely written
+NUMBERS_AHEAD = 1 << 26  # how far the limit is raised ahead: index syncs keep it there, a put seldom waits for one
 OWED_ROOM = 1 << 32
 
 
@@ -45,6 +47,7 @@ class Kernel:
         self.words.use_journal(self.words.load(L.H_JOURNAL_AT), self.words.load(L.H_JOURNAL_ENTRIES))
         self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
         self.ring = Ring(words, self.slots_at, self.words.load(L.H_DATA_UNITS))
+        self.retained = Retained(words, self.slots_at)
 
     # ------------------------------------------------------------ reading
 
@@ -129,11 +132,15 @@ class Kernel:
     # ------------------------------------------------------------ putting
 
     def take(self, units: int) -> int:
-        """Pop a vacant slot, give it a number and room. Leaves the transaction open. NO_SLOT or NO_ROOM if full."""
+        """Pop a vacant slot, give it a number and room. Leaves the transaction open. NO_SLOT or NO_ROOM if full,
+        NO_NUMBER if an index sync is needed first: no number may be given twice, whatever is lost."""
         slot = self.words.load(L.H_VACANT)
         fresh = self.words.load(L.H_FRESH)
         if slot == 0 and fresh >= self.slots:
             return NO_SLOT
+        number = self.words.load(L.H_NUMBER_NEXT)
+        if number >= self.words.load(L.H_NUMBER_SAFE):
+            return NO_NUMBER
         spilled = self.words.load(L.H_SPILLED_BYTES)
         if spilled and (self.words.load(L.H_USED_UNITS) + units) * L.UNIT_BYTES + spilled > self.data_bytes:
             return NO_ROOM  # bodies of their own count as well: the queue's size is its bound
@@ -145,9 +152,6 @@ class Kernel:
             slot = fresh
             self.words.put(L.H_FRESH, fresh + 1)
         self.ring.take(slot, units)
-        number = self.words.load(L.H_NUMBER_NEXT)
-        if number >= self.words.load(L.H_NUMBER_LIMIT):
-            self.words.put(L.H_NUMBER_LIMIT, number + NUMBERS_AHEAD)
         # Raw: a number that was once given to a record on disk is never given again, whatever is rolled back.
         self.words.raw(L.H_NUMBER_NEXT, number + 1)
         self._set_word(slot, number, L.STATE_FILLING)
@@ -158,7 +162,7 @@ class Kernel:
         at = self.slots_at + slot * L.SLOT_WORDS
         self.words.raw(at + L.S_DELIVER_US, deliver_us)
         self.words.raw(at + L.S_LEASE_US, spilled_bytes)  # no lease while it is filled: the field is free
-        self.words.raw(at + L.S_INFO, info & L.INFO_LOW)
+        self.words.raw(at + L.S_INFO, (info & L.INFO_LOW) | (self.number(slot) & L.TAG_MASK) << L.TAG_SHIFT)
         self.words.raw(at + L.S_ATTEMPT_US, 0)
 
     def publish_taken(self, slot: int, now_us: int) -> None:
@@ -213,7 +217,8 @@ class Kernel:
         was only taken in this same turn."""
         self._unchain(slot, client)
         self.words.add(L.H_FILLING, -1)
-        self._vacate(slot)
+        self._set_word(slot, self.number(slot), L.STATE_VACANT)
+        self._free(slot)
         if tell:
             self._room()
         self._count(L.T_ABANDONED, 1)
@@ -263,12 +268,12 @@ class Kernel:
         self.words.commit()
         return claimed
 
-    def ack(self, slot: int, client: int) -> None:
+    def ack(self, slot: int, client: int, spilled_bytes: int) -> None:
         """Done: vacant. The record is not touched (S8). Leaves the transaction open for more of the same."""
         self.order.remove(L.LIST_LEASES, slot)
         self._unchain(slot, client)
         self.words.add(L.H_PENDING, -1)
-        self._vacate(slot)
+        self._vacate(slot, spilled_bytes)
         self._room()
         self._count(L.T_ACKS, 1)
         if not self.words.room():
@@ -319,11 +324,11 @@ class Kernel:
 
     # ------------------------------------------------------------ removing
 
-    def cancel(self, slot: int) -> None:
+    def cancel(self, slot: int, spilled_bytes: int) -> None:
         """Remove a waiting message. Leaves the transaction open for more of the same."""
         self.order.remove(self.list_of(slot), slot)
         self.words.add(L.H_WAITING, -1)
-        self._vacate(slot)
+        self._vacate(slot, spilled_bytes)
         self._room()
         self._count(L.T_CANCELS, 1)
         if not self.words.room():
@@ -341,9 +346,103 @@ class Kernel:
         if delta_bytes > 0:
             self._count(L.T_SPILLS, 1)
 
+    # ------------------------------------------------------------ index sync
+
+    def begin_index(self) -> int:
+        """An index sync begins. Below which number everything is published or given up."""
+        number = self.words.load(L.H_NUMBER_NEXT)
+        if number + NUMBERS_AHEAD // 2 > self.words.load(L.H_NUMBER_LIMIT):
+            self.words.put(L.H_NUMBER_LIMIT, number + NUMBERS_AHEAD)
+        self.words.put(L.H_INDEX_MARK, self.changes())
+        self.retained.begin()
+        self.words.commit()
+        return self._settled(number)
+
+    def end_index(self, settled: int, limit: int, now_us: int) -> None:
+        """It is complete: the kernel on disk is at least as new as when it began."""
+        if limit > self.words.load(L.H_NUMBER_SAFE):
+            self.words.put(L.H_NUMBER_SAFE, limit)
+        if settled > self.words.load(L.H_SETTLED):
+            self.words.put(L.H_SETTLED, settled)
+        self.words.put(L.H_INDEX_SYNC_US, now_us)
+        self.retained.end()
+        self._count(L.T_INDEX_SYNCS, 1)
+        self.words.commit()
+
+    def changes(self) -> int:
+        """Grows with every change that an index sync would bring to disk."""
+        total = 0
+        for word in range(L.T_REPAIRS + 1):
+            total += self.words.load(self.stats_at + word)
+        return total
+
+    def _settled(self, number: int) -> int:
+        """The lowest number of a message that is being filled; ``number`` if there is none."""
+        if self.words.load(L.H_FILLING) == 0:
+            return number
+        for client in range(self.words.load(L.H_CLIENTS_HIGH)):
+            slot = self.chain_head(client)
+            while slot != 0:
+                if self.state(slot) == L.STATE_FILLING and self.number(slot) < number:
+                    number = self.number(slot)
+                slot = self.field(slot, L.S_CHAIN) & L.MASK32
+        return number
+
+    def fills(self, client: int, most: int) -> bool:
+        """Whether a client is in the middle of a put; also if it holds more than ``most`` and we did not look on."""
+        slot = self.chain_head(client)
+        while slot != 0 and most > 0:
+            if self.state(slot) == L.STATE_FILLING:
+                return True
+            slot = self.field(slot, L.S_CHAIN) & L.MASK32
+            most -= 1
+        return slot != 0
+
+    def retire(self, slot: int) -> None:
+        """Give back the slot and the room of a message that was removed before the last index sync."""
+        spilled_bytes = self.field(slot, L.S_LEASE_US)
+        if self.spilled(slot):
+            self.spill(-spilled_bytes)
+        self.retained.take(slot)
+        self._free(slot)
+        self._room()
+        self.words.commit()
+
+    def spilled(self, slot: int) -> bool:
+        """Whether the message's body is a file of its own."""
+        return (self.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPILLED != 0
+
+    def note(self, word: int, value: int) -> None:
+        """Store a word that says what goes on outside the kernel. Not journaled."""
+        self.words.raw(word, value)
+
+    def committed(self, messages: int, followed: int) -> None:
+        """Count a put that waited for a sync, as part of the open transaction."""
+        self._count(L.T_COMMITS, 1)
+        self._count(L.T_COMMITTED, messages)
+        self._count(L.T_FOLLOWED, followed)
+
+    def synced(self) -> None:
+        self._count(L.T_SYNCS, 1)
+        self.words.commit()
+
+    def taken_units(self) -> list[int]:
+        """Places that a process took in a transaction that it did not finish: it may have written a record there."""
+        found = []
+        journal_at = self.words.load(L.H_JOURNAL_AT)
+        for entry in range(min(self.words.load(L.H_JOURNAL_COUNT), L.JOURNAL_ENTRIES)):
+            at = journal_at + entry * L.JOURNAL_WORDS
+            index = self.words.load(at + L.J_INDEX)
+            old_state = (self.words.load(at + L.J_OLD) >> L.STATE_SHIFT) & 0xF
+            if index >= self.slots_at and (index - self.slots_at) % L.SLOT_WORDS == 0 and old_state <= L.STATE_VACANT:
+                slot = (index - self.slots_at) // L.SLOT_WORDS
+                if slot < self.slots and self.state(slot) > L.STATE_VACANT:
+                    found.append(self.field(slot, L.S_PLACE) >> L.PLACE_SHIFT)
+        return found
+
     # ------------------------------------------------------------ clients
 
-    def enter_client(self, client: int, pid: int, now_us: int) -> int:
+    def enter_client(self, client: int, pid: int, now_us: int, opened_us: int) -> int:
         """Make an entry with an empty chain ours; the new owner word."""
         at = self._client(client)
         if self.words.load(at + L.C_CHAIN) != 0:
@@ -352,6 +451,7 @@ class Kernel:
         self.words.put(at + L.C_INCARNATION, incarnation | L.CLIENT_USED)
         self.words.put(at + L.C_PID, pid)
         self.words.put(at + L.C_SINCE_US, now_us)
+        self.words.put(at + L.C_OPENED_US, opened_us)
         if client >= self.words.load(L.H_CLIENTS_HIGH):
             self.words.put(L.H_CLIENTS_HIGH, client + 1)
         self.words.commit()
@@ -453,9 +553,17 @@ class Kernel:
         self.words.add(L.H_WAITING, 1)
         self._wake_for(slot, now_us)
 
-    def _vacate(self, slot: int) -> None:
-        self.ring.free(slot)
+    def _vacate(self, slot: int, spilled_bytes: int) -> None:
+        """A message is gone. Its room is free, now or after the next index sync."""
         self._set_word(slot, self.number(slot), L.STATE_VACANT)
+        if self.retained.must_keep(slot):
+            self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, spilled_bytes)  # nobody leases it now
+            self.retained.keep(slot)
+        else:
+            self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        self.ring.free(slot)
         self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, self.words.load(L.H_VACANT))
         self.words.put(L.H_VACANT, slot)
 
@@ -513,3 +621,4 @@ def initialise(words: Words, header: dict[int, int], file_units: list[int]) -> N
     words.raw(L.H_FRESH, files + 1)
     words.raw(L.H_NUMBER_NEXT, 1)
     words.raw(L.H_NUMBER_LIMIT, NUMBERS_AHEAD)
+    words.raw(L.H_NUMBER_SAFE, NUMBERS_AHEAD)

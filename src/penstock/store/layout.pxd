@@ -60,14 +60,15 @@ cdef enum:
     H_ROOM_SLEEPERS = 0x49
     H_SYNC_BEGUN = 0x50
     H_SYNC_DONE = 0x51
-    H_SYNC_SLEEPERS = 0x52
+    H_SYNC_BELL = 0x52
     H_SYNC_BEGUN_US = 0x53
     H_SYNC_FAILED = 0x54
     H_INDEX_BEGUN = 0x58
     H_INDEX_DONE = 0x59
-    H_INDEX_SLEEPERS = 0x5a
+    H_INDEX_BELL = 0x5a
     H_INDEX_BEGUN_US = 0x5b
     H_INDEX_SYNC_US = 0x5c
+    H_INDEX_MARK = 0x5d
     HEADER_WORDS = 0x200
     J_INDEX = 0x0
     J_OLD = 0x1
@@ -106,6 +107,7 @@ cdef enum:
     C_PID = 0x2
     C_SINCE_US = 0x3
     C_COUNT = 0x4
+    C_OPENED_US = 0x5
     CLIENT_WORDS = 0x8
     CLIENTS = 0x400
     CLASS_WORDS = 0x8

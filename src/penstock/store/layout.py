@@ -78,15 +78,16 @@ H_SLEEPERS = 65
 H_ROOM = 72  # futex of producers that wait for room
 H_ROOM_SLEEPERS = 73
 H_SYNC_BEGUN = 80  # group commit: syncs of the data files that were begun; alone on its cache line, with the next
-H_SYNC_DONE = 81  # of those, the highest that is complete; futex of producers that wait for one
-H_SYNC_SLEEPERS = 82
+H_SYNC_DONE = 81  # of those, the highest that is complete
+H_SYNC_BELL = 82  # futex of those that wait for one; counted up when a leader has finished
 H_SYNC_BEGUN_US = 83  # boot time at which the last was begun
 H_SYNC_FAILED = 84  # not zero: error number of a sync that failed; nothing is confirmed any more until a check
 H_INDEX_BEGUN = 88  # the same for syncs of the kernel
 H_INDEX_DONE = 89
-H_INDEX_SLEEPERS = 90
+H_INDEX_BELL = 90
 H_INDEX_BEGUN_US = 91
 H_INDEX_SYNC_US = 92  # wall time of the last complete one
+H_INDEX_MARK = 93  # changes counted when it began: nothing to do as long as there are no more
 HEADER_WORDS = 512
 
 # ---------------------------------------------------------------- journal: undo entries of two words
@@ -135,6 +136,7 @@ C_CHAIN = 1  # first slot of the chain of slots that belong to this client
 C_PID = 2  # for people; nothing is decided by it
 C_SINCE_US = 3
 C_COUNT = 4
+C_OPENED_US = 5  # boot time at which it opened the files: errors of earlier syncs may not have been told to it
 CLIENT_WORDS = 8
 CLIENT_USED = 1 << 32
 CLIENTS = 1024

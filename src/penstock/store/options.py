@@ -27,6 +27,7 @@ class Options(msgspec.Struct, kw_only=True):
     kernel_bytes: Positive
     kernel_dir: str | None = None
     notify: Literal["futex", "file"] = "futex"
+    index_sync_ms: Size = 10_000  # 0: never in the background
     data_files: list[tuple[str, Positive]] = []
 
     @property

@@ -31,6 +31,8 @@ cdef class Words:
     cdef bint _is_noted(self, unsigned long long index) noexcept
     cpdef void add(self, unsigned long long index, long long delta) noexcept
     cpdef bint room(self) noexcept
+    @cython.locals(index="unsigned long long")
+    cpdef void touch(self) noexcept
     cpdef bint begin(self) except -1
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1

@@ -103,6 +103,11 @@ class Words:
     def add(self, index: int, delta: int) -> None:
         self.put(index, self.load(index) + delta)
 
+    def touch(self) -> None:
+        """Store a word of each page again: pages that a failed sync left clean are written by the next one."""
+        for index in range(0, self.size, L.PAGE_BYTES // L.WORD_BYTES):
+            self.raw(index, self.load(index))
+
     def begin(self) -> bool:
         """Start a transaction; roll back what a dead process (or an exception) left. True if there was something."""
         self.bad = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from penstock.store import layout as L
@@ -37,6 +39,15 @@ class Stats(msgspec.Struct, frozen=True):
     abandoned: int
     spills: int
     repairs: int
+    kept: int  # removed messages whose room waits for an index sync
+    syncs: int  # of the data files, for puts
+    commits: int  # calls of put and put_many that waited for one
+    committed: int  # messages of these calls
+    followed: int  # of these calls, those that somebody else's sync served
+    index_syncs: int
+    restores: int
+    index_synced_at: float | None
+    sync_failed: str | None
     next_due_at: float | None
     clients: list[dict[str, int]]
 
@@ -81,17 +92,14 @@ class Purge:
 
 def _remove(client: Client, slots: list[int]) -> None:
     kernel = client.kernel
-    bodies = []
     for slot in slots:
-        if kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
+        spilled_bytes = 0
+        if kernel.spilled(slot):
             place = kernel.field(slot, L.S_PLACE)
             data = client.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
-            kernel.spill(-L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
-            bodies.append(body_name(kernel.number(slot), slot))
-        kernel.cancel(slot)
+            spilled_bytes = L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0]
+        kernel.cancel(slot, spilled_bytes)
     kernel.commit()
-    for name in bodies:
-        client.files.remove_body(name)
 
 
 def sweep_bodies(client: Client) -> None:
@@ -102,10 +110,12 @@ def sweep_bodies(client: Client) -> None:
             number, slot = (int(part, 16) for part in name.split("-"))
         except ValueError:
             continue  # not ours
-        if body_name(number, slot) == name and not (
-            slot < kernel.slots and kernel.number(slot) == number and kernel.state(slot) > L.STATE_VACANT
-        ):
-            client.files.remove_body(name)
+        if body_name(number, slot) != name:
+            continue
+        if slot < kernel.slots and kernel.number(slot) == number:
+            if kernel.state(slot) > L.STATE_VACANT or kernel.get(L.H_KEPT):
+                continue  # alive, or it may be waiting for an index sync
+        client.files.remove_body(name)
 
 
 def stats(client: Client) -> Stats:
@@ -113,6 +123,7 @@ def stats(client: Client) -> Stats:
     stats_at = get(L.H_STATS_AT)
     order = client.kernel.order
     waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
+    kept, failed = get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
     due_us = client.kernel.next_due_us()
     return Stats(
@@ -123,7 +134,7 @@ def stats(client: Client) -> Stats:
         timed=sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES)),
         pending=pending,
         filling=filling,
-        vacant=slots - waiting - pending - filling,
+        vacant=slots - waiting - pending - filling - kept,
         slots=slots,
         data_bytes=get(L.H_DATA_UNITS) * L.UNIT_BYTES,
         used_bytes=get(L.H_USED_UNITS) * L.UNIT_BYTES,
@@ -139,6 +150,15 @@ def stats(client: Client) -> Stats:
         abandoned=get(stats_at + L.T_ABANDONED),
         spills=get(stats_at + L.T_SPILLS),
         repairs=get(stats_at + L.T_REPAIRS),
+        kept=kept,
+        syncs=get(stats_at + L.T_SYNCS),
+        commits=get(stats_at + L.T_COMMITS),
+        committed=get(stats_at + L.T_COMMITTED),
+        followed=get(stats_at + L.T_FOLLOWED),
+        index_syncs=get(stats_at + L.T_INDEX_SYNCS),
+        restores=get(stats_at + L.T_RESTORES),
+        index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,
+        sync_failed=os.strerror(failed) if failed else None,
         next_due_at=due_us / 1e6 if due_us else None,
         clients=client.living(),
     )

@@ -8,6 +8,7 @@ ctypedef unsigned long long u64
 
 @cython.final
 cdef class Client:
+    cdef object __weakref__
     cdef readonly object path
     cdef readonly str name
     cdef readonly object clock
@@ -24,6 +25,9 @@ cdef class Client:
     cdef readonly str id_prefix
     cdef readonly object receivers
     cdef readonly object producers
+    cdef readonly object syncs
+    cdef readonly object upkeep
+    cdef readonly u64 opened_us
     cdef public u64 looked_us
     cdef readonly long long index
     cdef readonly u64 owner

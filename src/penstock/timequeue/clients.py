@@ -6,6 +6,7 @@ however that ends. Nothing is decided by a pid. Whoever comes by hands back what
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -17,12 +18,14 @@ from penstock.store import layout as L
 from penstock.store.files import Clock, LocalFiles, body_name, read_options
 from penstock.store.kernel import OWED_ROOM, Kernel
 from penstock.store.words import Words
+from penstock.timequeue.commit import Syncs
 from penstock.timequeue.notify import Bell
 
 Result = TypeVar("Result")
 
 RETURNED_A_TURN_MAX = 1024  # messages handed back under one turn at the lock: about a millisecond, compiled
 DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an idle one each time it finds nothing
+RETIRED_A_TURN_MAX = 256
 TOMBSTONE = bytes(L.WORD_BYTES)
 
 
@@ -39,6 +42,8 @@ class Client:
         self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
         self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
         self.holder = 0  # the thread that is in a turn
+        self.upkeep = threading.Lock()  # held while the background works for us, and to close
+        self.opened_us = clock.boot_us()
         self.files = LocalFiles(path, self.options, busy_s=busy_s)
         try:
             self._start()
@@ -54,6 +59,7 @@ class Client:
         self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files, L.H_WAKE, way=self.options.notify)
         self.producers = Bell(self.files, L.H_ROOM, way=self.options.notify)
+        self.syncs = Syncs(self)
         self.looked_us = 0
         self.index = -1
         self.owner = 0
@@ -95,6 +101,8 @@ class Client:
                     raise QueueClosed(f"{self.name}: this queue object is closed")
                 try:
                     self.files.lock.acquire()
+                    if self.kernel.get(L.H_JOURNAL_COUNT):
+                        self._bury()
                     self.kernel.recover()
                     if self.leftovers:
                         self._settle()
@@ -110,6 +118,11 @@ class Client:
                     self.files.lock.release()
             finally:
                 self.holder = 0
+
+    def _bury(self) -> None:
+        """Somebody died in the middle of a put: what he may have written must not be found as a message later."""
+        for unit in self.kernel.taken_units():
+            self.files.write(unit, TOMBSTONE)
 
     def _settle(self) -> None:
         """Give back the slots of puts that failed. If the disk refuses the tombstone, a later turn tries again."""
@@ -154,7 +167,7 @@ class Client:
     def _enter(self, index: int) -> bool:
         if self.kernel.chain_head(index) != 0:
             return False  # what is there cannot be cleared now; another place will do
-        self.owner = self.kernel.enter_client(index, os.getpid(), self.clock.wall_us())
+        self.owner = self.kernel.enter_client(index, os.getpid(), self.clock.wall_us(), self.opened_us)
         self.index = index
         return True
 
@@ -198,6 +211,38 @@ class Client:
                 done += self.hand_back(index, RETURNED_A_TURN_MAX - done)
         return done
 
+    # ------------------------------------------------------------ room that waited for an index sync
+
+    def retire_kept(self) -> int:
+        """Give back the room of messages that were removed before the last index sync; how many."""
+        total = 0
+        while self.kernel.retained.retirable():
+            total += self.turn(self._retire_some)
+        return total
+
+    def _retire_some(self) -> int:
+        done = 0
+        while done < RETIRED_A_TURN_MAX:
+            slot = self.kernel.retained.retirable()
+            if slot == 0:
+                break
+            name = body_name(self.kernel.number(slot), slot) if self.kernel.spilled(slot) else None
+            self.kernel.retire(slot)
+            if name is not None:
+                with contextlib.suppress(OSError):  # it is swept up when the queue is opened next
+                    self.files.remove_body(name)
+            done += 1
+        return done
+
+    def regain(self) -> bool:
+        """Make room that waits for an index sync available; False if there is none."""
+        if self.retire_kept():
+            return True
+        if self.kernel.get(L.H_KEPT) == 0 or self.kernel.get(L.H_SYNC_FAILED):
+            return False
+        self.syncs.sync_index()
+        return True
+
     def living(self) -> list[dict[str, int]]:
         """The clients that are alive: entry, pid and start as they gave them, slots they hold."""
         found = []
@@ -217,6 +262,10 @@ class Client:
 
     def close(self) -> None:
         """Give back what we hold and leave the table."""
+        with self.upkeep:
+            self._close()
+
+    def _close(self) -> None:
         while not self.closed and self.turn(self._leave):
             pass
         self.forget()
@@ -237,5 +286,6 @@ class Client:
         self.closed = True
         self.receivers.close()
         self.producers.close()
+        self.syncs.close()
         self.words.close()
         self.files.close()

@@ -34,7 +34,7 @@ cdef class Consumer:
     cpdef int _give_back(self, list deliveries, Delivery stays) except -1
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
-    @cython.locals(message=Message, kernel=Kernel, lost=Message, bodies=list)
+    @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64)
     cpdef int ack(self, object messages) except -1
     cpdef int release(self, Message message, u64 delay_us) except -1
     cpdef int extend(self, Message message, u64 span_us) except -1

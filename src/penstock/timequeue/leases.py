@@ -168,19 +168,14 @@ class Consumer:
         """Acknowledge those that are still ours; then, if any was not, say which."""
         kernel = self._kernel
         lost = None
-        bodies = []
         for message in messages:
             if not self._held(message):
                 lost = lost or message
                 continue
-            if kernel.field(message.slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
-                kernel.spill(-len(message.data))
-                bodies.append(body_name(message.number, message.slot))
-            kernel.ack(message.slot, self._client.index)
+            spilled_bytes = len(message.data) if kernel.spilled(message.slot) else 0
+            kernel.ack(message.slot, self._client.index, spilled_bytes)
             message.state = DONE
         kernel.commit()
-        for name in bodies:
-            self._files.remove_body(name)
         if lost is not None:
             raise LeaseLost(self._client.name, lost.id)
 

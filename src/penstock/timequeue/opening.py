@@ -21,6 +21,7 @@ SLOTS = 65_536
 DATA_BYTES = 64 << 20
 SPILL_BYTES = 256 << 10
 LEASE_S = 60.0
+INDEX_SYNC_MS = 10_000
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:
@@ -38,6 +39,7 @@ def create(
     lease: float = LEASE_S,
     durability: str = "commit",
     notify: Literal["futex", "file"] = "futex",
+    index_sync_ms: int = INDEX_SYNC_MS,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
     busy_s: float = BUSY_S,
@@ -49,6 +51,8 @@ def create(
     ``slots`` is how many messages it holds at most, ``data_bytes`` how much room their records have together. With
     ``data_dirs`` the data is spread over a file in each of these directories, as on disks of their own. ``notify`` is
     how sleepers are woken: a shared futex word, or changes of the notification file, which inotify reports.
+    ``durability`` is what a put's return means: "commit", the message is on disk; "relaxed", it will be soon. What was
+    acknowledged is on disk after the next index sync, every ``index_sync_ms``; 0 leaves that to ``sync_index()``.
     """
     if isinstance(data_dirs, str | bytes):
         raise Misuse("data_dirs is a list of directories")
@@ -56,6 +60,7 @@ def create(
     _whole("slots", slots, 1, L.SLOTS_MAX)
     _whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
     _whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
+    _whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
     lease = check_seconds("lease", lease, zero=False)
     if durability not in DURABILITIES:
         raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
@@ -78,6 +83,7 @@ def create(
         lease_s=lease,
         durability=durability,
         notify=notify,
+        index_sync_ms=index_sync_ms,
         kernel_bytes=header[L.H_KERNEL_BYTES],
         kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
     )

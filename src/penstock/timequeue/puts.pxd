@@ -45,10 +45,13 @@ cdef class Producer:
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max
 
+    cpdef int put(self, list items, bint sync, bint batch) except -1
+    @cython.locals(item=Entry)
+    cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)
-    cpdef int put(self, list items, bint sync) except -1
+    cdef int _put_now(self, list items, bint sync, bint batch) except -1
     @cython.locals(now_us=u64, item=Entry, client=Client)
-    cdef int put_staged(self, list items, bint sync) except -1
+    cdef int put_staged(self, list items, bint sync, bint batch) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
@@ -59,8 +62,9 @@ cdef class Producer:
     cdef Py_ssize_t _take(self, Entry item) except? -9
     cdef int _undo(self, Entry item) except -1
     @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes)
-    cpdef int _copy(self, list items, u64 now_us, bint sync) except -1
+    cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
+    cpdef int _publish_committed(self, bint led, list items) except -1
     @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
     cpdef int _publish(self, list items) except -1
     @cython.locals(item=Entry)

@@ -15,7 +15,7 @@ from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
-from penstock.store.kernel import NO_ROOM, NO_SLOT
+from penstock.store.kernel import NO_NUMBER, NO_ROOM, NO_SLOT
 from penstock.timequeue.clients import TOMBSTONE, Client
 
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
@@ -23,6 +23,10 @@ RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PADDING = bytes(L.UNIT_BYTES)
+
+
+class OutOfNumbers(PenstockError):
+    """An index sync is needed before another number can be given."""
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -190,13 +194,36 @@ class Producer:
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
 
-    def put(self, items: list[Entry], sync: bool) -> None:
-        """All or nothing. A small message that need not be synced takes one turn at the lock instead of two."""
+    def put(self, items: list[Entry], sync: bool, batch: bool) -> None:
+        """All or nothing: also after a power loss if it is a ``batch``, else each is a message of its own then.
+
+        What is full may have room that only waits for an index sync.
+        """
+        if sync:
+            self._client.syncs.commits.require_working()
+            if batch and len(items) > 1:
+                self._mark_batch(items)
+        try:
+            self._put_now(items, sync, batch)
+        except QueueFull:
+            if not self._client.regain():
+                raise
+            self._put_now(items, sync, batch)
+        except OutOfNumbers:
+            self._client.syncs.sync_index()
+            self._put_now(items, sync, batch)
+
+    def _mark_batch(self, items: list[Entry]) -> None:
+        for item in items:
+            item.info |= L.FLAG_BATCHED << L.FLAGS_SHIFT
+
+    def _put_now(self, items: list[Entry], sync: bool, batch: bool) -> None:
+        """A small message that need not be synced takes one turn at the lock instead of two."""
         item = items[0]
         small = len(items) == 1 and not sync and len(item.body) <= self._direct_bytes_max
         if not (small and self._client.turn(self.put_direct, item)):
             self.check_sizes(items)
-            self.put_staged(items, sync)
+            self.put_staged(items, sync, batch)
 
     def put_direct(self, item: Entry) -> bool:
         """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
@@ -224,14 +251,18 @@ class Producer:
             raise
         return True
 
-    def put_staged(self, items: list[Entry], sync: bool) -> None:
+    def put_staged(self, items: list[Entry], sync: bool, batch: bool) -> None:
         """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
         client = self._client
         under_way, key = client.filling, id(items)  # so that the last line is a single call: no interrupt before it
         try:
             now_us = client.turn(self._reserve, items)
-            self._copy(items, now_us, sync)
-            client.turn(self._publish, items)
+            self._copy(items, now_us, sync, batch)
+            if sync:
+                commits = client.syncs.commits
+                commits.wait(commits.ticket(), self._publish_committed, items)
+            else:
+                client.turn(self._publish, items)
         except BaseException:
             client.leftovers.append([(item.slot, item.number) for item in items if item.slot])
             with contextlib.suppress(PenstockError):  # it was the lock that could not be had: the next turn will do
@@ -299,14 +330,14 @@ class Producer:
             self._kernel.spill(-len(item.spilled))
         self._kernel.abandon(item.slot, self._client.index, False)
 
-    def _copy(self, items: list[Entry], now_us: int, sync: bool) -> None:
+    def _copy(self, items: list[Entry], now_us: int, sync: bool, batch: bool) -> None:
         """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
         run: list[bytes] = []
         start = following = size_bytes = limit = 0
         for index, item in enumerate(items):
             if item.spilled is not None:
                 self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
-            data = self._record(item, now_us, len(items), index)
+            data = self._record(item, now_us, len(items) if batch else 1, index if batch else 0)
             if run and (item.unit != following or item.unit >= limit or size_bytes > RUN_BYTES_MAX):
                 self._files.write(start, b"".join(run))
                 run = []
@@ -321,8 +352,6 @@ class Producer:
             size_bytes += len(data)
             following = item.unit + _units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
-        if sync:
-            self._files.sync_data()
 
     def _record(self, item: Entry, now_us: int, batch: int, index: int) -> bytes:
         return record.build(
@@ -340,6 +369,12 @@ class Producer:
             item.unit,
         )
 
+    def _publish_committed(self, led: bool, items: list[Entry]) -> None:
+        if led:
+            self._kernel.synced()
+        self._kernel.committed(len(items), 0 if led else 1)
+        self._publish(items)
+
     def _publish(self, items: list[Entry]) -> None:
         now_us = self._wall_us()
         wake = len(items)
@@ -349,8 +384,10 @@ class Producer:
         first, last = items[0], items[-1]
         self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake)
 
-    def _full(self, code: int, item: Entry) -> QueueFull | BodyTooLarge:
+    def _full(self, code: int, item: Entry) -> PenstockError:
         options = self._client.options
+        if code == NO_NUMBER:
+            return OutOfNumbers(f"{self._client.name}: an index sync is needed")
         if code == NO_SLOT:
             return QueueFull(self._client.name, which="slots", size=options.slots)
         wanted = len(item.body) + len(item.meta) + L.RECORD_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -14,12 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull, QueueNotFound
+from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
-from penstock.timequeue import administration
+from penstock.timequeue import administration, upkeep
 from penstock.timequeue.administration import Stats
+from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.clients import Client
 from penstock.timequeue.leases import Consumer
@@ -84,6 +86,7 @@ class TimeQueue:
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
+        self._async_puts = AsyncPuts()
         self._id_prefix = ""
         self._client: Client | None = None
         self._open()
@@ -106,6 +109,7 @@ class TimeQueue:
         self._sync = client.options.durability == "commit"
         client.turn(administration.sweep_bodies, client)
         self._client = client  # last: who sees it finds the others in place
+        upkeep.process.add(client)
 
     def _mine(self) -> Client:
         """Our client; after a fork, a new one."""
@@ -178,21 +182,66 @@ class TimeQueue:
             self._put(items, timeout, durability)
         return MessageIds(self._mine().id_prefix, items)
 
+    async def aput(
+        self,
+        body: Any,
+        *,
+        deliver_at: float | datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> str:
+        """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
+
+        Cancelled while it waits, the message may or may not be in the queue.
+
+        >>> import asyncio, penstock
+        >>> q = penstock.create(path)
+        >>> async def many():
+        ...     return await asyncio.gather(*(q.aput(n) for n in range(3)))
+        >>> len(asyncio.run(many())), q.qsize()
+        (3, 3)
+        """
+        client = self._mine()
+        item = entry(
+            body, 0 if delay is None else self._clock.wall_us(), deliver_at, delay, priority, type, key, headers
+        )
+        sync = self._is_synced(durability)
+        try:
+            await self._async_puts.put(item, sync, self._put_together)
+        except QueueFull:
+            if timeout is None:
+                raise
+            seconds = check_seconds("timeout", timeout)
+            await asyncio.get_running_loop().run_in_executor(None, self._put_when_room, [item], seconds, sync)
+        return item.id(client.id_prefix)
+
+    def _is_synced(self, durability: str | None) -> bool:
+        if durability is None:
+            return self._sync
+        if durability not in DURABILITIES:
+            raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+        return durability == "commit"
+
     def _put(self, items: list[Entry], timeout: float | None, durability: str | None) -> None:
         self._mine()
-        sync = self._sync
-        if durability is not None:
-            if durability not in DURABILITIES:
-                raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
-            sync = durability == "commit"
+        sync = self._is_synced(durability)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         try:
-            self._producer.put(items, sync)
+            self._producer.put(items, sync, True)
         except QueueFull:
             if timeout is None:
                 raise
             self._put_when_room(items, timeout, sync)
+
+    def _put_together(self, items: list[Entry], sync: bool) -> None:
+        self._mine()
+        self._producer.put(items, sync, False)
 
     def _put_when_room(self, items: list[Entry], timeout: float, sync: bool) -> None:
         client = self._mine()
@@ -201,7 +250,7 @@ class TimeQueue:
             # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
             seen = client.turn(client.kernel.arm, L.H_ROOM)
             try:
-                self._producer.put(items, sync)
+                self._producer.put(items, sync, True)
                 return
             except QueueFull:
                 left_s = deadline - time.monotonic()
@@ -255,13 +304,26 @@ class TimeQueue:
 
     # ------------------------------------------------------------ what becomes of a delivery
 
-    def ack(self, message: Message) -> None:
-        """Done with it: it leaves the queue. ``LeaseLost`` if it is not ours any more."""
-        self._mine().turn(self._consumer.ack, (message,))
+    def ack(self, message: Message, *, durable: bool = False) -> None:
+        """Done with it: it leaves the queue. ``LeaseLost`` if it is not ours any more.
 
-    def ack_many(self, messages: Iterable[Message]) -> None:
+        After a power loss it may be back, unless an index sync came between; ``durable`` waits for one.
+        """
+        client = self._mine()
+        client.turn(self._consumer.ack, (message,))
+        if durable:
+            client.syncs.sync_index()
+
+    def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
         """All that are still ours; then ``LeaseLost`` if one was not."""
-        self._mine().turn(self._consumer.ack, list(messages))
+        client = self._mine()
+        client.turn(self._consumer.ack, list(messages))
+        if durable:
+            client.syncs.sync_index()
+
+    def sync_index(self) -> None:
+        """Bring everything to disk that was changed until now. By itself it happens every ``index_sync_ms``."""
+        self._mine().syncs.sync_index()
 
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
         """Give it back: to its old place, or after ``delay``."""
@@ -291,7 +353,10 @@ class TimeQueue:
         """Remove a waiting message. False if it is not waiting: unknown, gone, or with a receiver."""
         slot, number = self.parse_id(message_id)
         client = self._mine()
-        return client.turn(administration.cancel, client, slot, number)
+        cancelled = client.turn(administration.cancel, client, slot, number)
+        if cancelled and self._sync:
+            client.syncs.sync_index()  # a cancelled message does not come back, not even after a power loss
+        return cancelled
 
     def purge(self) -> int:
         """Remove every waiting message that was there when this was called; how many."""
@@ -302,6 +367,8 @@ class TimeQueue:
         while more:
             count, more = client.turn(purge.turn)
             removed += count
+        if removed and self._sync:
+            client.syncs.sync_index()
         return removed
 
     def qsize(self) -> int:
@@ -348,6 +415,8 @@ class TimeQueue:
             return
         client = self._client
         if client is not None:
+            with contextlib.suppress(SyncFailed):  # which is on record
+                client.syncs.before_closing()
             with _opening:
                 client.close()
         self._closed = True
@@ -400,6 +469,7 @@ def _after_fork_in_child() -> None:
     """Only close: threads that were in a turn are not here, and the locks they hold are the parent's."""
     global _opening
     _opening = threading.RLock()
+    upkeep.after_fork_in_child()
     for queue in list(_opened):
         client, queue._client = queue._client, None
         if client is not None:

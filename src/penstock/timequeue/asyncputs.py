@@ -1,0 +1,96 @@
+"""Owns puts of coroutines: they gather while a sync is under way, and go in together with the next one.
+
+The event loop never waits for a lock or a disk: one worker of its thread pool at a time takes all puts that have
+gathered, reserves, copies, commits and publishes them as one, and tells their coroutines. Each is a message of its own:
+one that is refused does not keep the others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from penstock.timequeue.puts import Entry
+
+PutTogether = Callable[[list[Entry], bool], None]
+
+
+class _Waiting:
+    __slots__ = ("entry", "future", "loop", "sync")
+
+    def __init__(self, entry: Entry, sync: bool, loop: asyncio.AbstractEventLoop) -> None:
+        self.entry = entry
+        self.sync = sync
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def tell(self, error: BaseException | None) -> None:
+        if self.future.done():  # cancelled meanwhile
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
+
+
+class AsyncPuts:
+    """The puts of one queue object that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._gathered: list[_Waiting] = []
+        self._working = False
+
+    async def put(self, entry: Entry, sync: bool, put_together: PutTogether) -> None:
+        """``put_together`` puts entries as messages of their own."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(entry, sync, loop)
+        with self._mutex:
+            self._gathered.append(waiting)
+            start, self._working = not self._working, True
+        if start:
+            loop.run_in_executor(None, self._work, put_together)
+        await waiting.future
+
+    def _work(self, put_together: PutTogether) -> None:
+        """Until nothing is left; whoever comes after that starts the next worker."""
+        while True:
+            with self._mutex:
+                gathered, self._gathered = self._gathered, []
+                if not gathered:
+                    self._working = False
+                    return
+            for sync in (True, False):
+                self._put_gathered([waiting for waiting in gathered if waiting.sync == sync], sync, put_together)
+
+    def _put_gathered(self, gathered: list[_Waiting], sync: bool, put_together: PutTogether) -> None:
+        if not gathered:
+            return
+        error = _error_of(put_together, [waiting.entry for waiting in gathered], sync)
+        if error is None or len(gathered) == 1:
+            self._tell([(waiting, error) for waiting in gathered])
+            return
+        for waiting in gathered:  # not all of them fit, say: each gets its own answer
+            self._tell([(waiting, _error_of(put_together, [waiting.entry], sync))])
+
+    @staticmethod
+    def _tell(answers: list[tuple[_Waiting, BaseException | None]]) -> None:
+        """One call into each loop, not one for each coroutine."""
+        loops = {answer[0].loop for answer in answers}
+        for loop in loops:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, [answer for answer in answers if answer[0].loop is loop])
+
+
+def _error_of(put_together: PutTogether, entries: list[Entry], sync: bool) -> BaseException | None:
+    try:
+        put_together(entries, sync)
+    except BaseException as error:  # it is for the coroutine, whatever it is; a worker has nobody else to tell
+        return error
+    return None
+
+
+def _deliver(answers: list[tuple[_Waiting, BaseException | None]]) -> None:
+    for waiting, error in answers:
+        waiting.tell(error)

@@ -1,0 +1,218 @@
+"""Owns syncs that many wait for and one performs: group commit of the data files, and index syncs (S5, S9).
+
+No process is in charge. Whoever needs a sync reads how many were begun, and waits until a later one is complete. If
+nobody is at it, one of those that wait takes a locked byte and leads: it counts a sync as begun, performs it, and notes
+that it is complete. The others sleep on a bell. Leadership is only a hint that saves work: a follower that waited twice
+the usual time leads by another byte, so neither a killed nor a stopped leader holds anybody up for long.
+
+Counting syncs instead of offsets matters: "synced up to here" would confirm a record below that was still being copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import SyncFailed
+from penstock.store import layout as L
+from penstock.timequeue.notify import Bell
+
+if TYPE_CHECKING:
+    from penstock.timequeue.clients import Client
+
+LEADERS = 8  # bytes to lead by: the first as a rule, the next for each wait that was in vain
+DATA_BYTES_AT = 1 << 20  # in the file ``clients``, behind the clients' own
+INDEX_BYTES_AT = DATA_BYTES_AT + LEADERS
+PATIENCE_S = 0.01  # the least time that a follower waits for a leader it does not know
+CHAIN_LOOKED_MAX = 4096
+
+BEGUN, DONE, BELL, BEGUN_US = range(4)  # words of a kind of sync, from its first one on
+
+
+def nothing(led: bool) -> None:
+    pass
+
+
+class SharedSync:
+    """One kind of sync of one queue, as one client sees it. ``perform`` is told whether an earlier one may have failed
+    without a word; ``served_by_any`` says that it can make up for that."""
+
+    def __init__(
+        self,
+        client: Client,
+        first_word: int,
+        first_byte: int,
+        perform: Callable[[bool], None],
+        *,
+        served_by_any: bool,
+    ) -> None:
+        self._client = client
+        self._served_by_any = served_by_any
+        self._kernel = client.kernel
+        self._word = first_word
+        self._byte = first_byte
+        self._perform = perform
+        self._mutexes = [threading.Lock() for _ in range(LEADERS)]  # threads of a process share its locked bytes
+        self._bell = Bell(client.files, first_word + BELL, way=client.options.notify)
+        self._usual_s = 0.0
+
+    def ticket(self) -> int:
+        """What has been written until now is on disk when a sync of at least this number is complete."""
+        return self._kernel.get(self._word + BEGUN) + 1
+
+    def wait(self, ticket: int, then: Callable[..., Any] = nothing, *arguments: Any) -> Any:
+        """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it.
+
+        ``SyncFailed`` if a sync failed: nothing is confirmed, now or later, until the queue was checked.
+        """
+        waits = 0
+        while True:
+            bell = self._kernel.get(self._word + BELL) & L.MASK32
+            self.require_working()
+            if self._kernel.get(self._word + DONE) >= ticket:
+                return self._client.turn(then, False, *arguments)
+            with self._leadership(waits) as leads:
+                if leads and self._kernel.get(self._word + DONE) < ticket:
+                    return self._lead(then, arguments)
+            if not leads and not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
+                waits += 1
+
+    def lead_if_free(self) -> bool:
+        """Perform one unless somebody is at it; whether we did."""
+        with self._leadership(0) as leads:
+            if leads:
+                self._lead(nothing, ())
+        return leads
+
+    def require_working(self) -> None:
+        code = self._kernel.get(L.H_SYNC_FAILED)
+        if code:
+            raise SyncFailed(self._client.name, code)
+
+    @contextlib.contextmanager
+    def _leadership(self, waits: int) -> Iterator[bool]:
+        """A byte to lead by. One that has waited long enough leads without."""
+        held = -1
+        try:
+            for i in range(min(waits + 1, LEADERS)):
+                if self._mutexes[i].acquire(blocking=False):
+                    if self._client.files.clients.take(self._byte + i):
+                        held = i
+                        break
+                    self._mutexes[i].release()
+            yield held >= 0 or waits >= LEADERS
+        finally:
+            if held >= 0:
+                try:
+                    self._client.files.clients.leave(self._byte + held)
+                finally:
+                    self._mutexes[held].release()
+                # Only now: whoever is told and has not been served must find the byte free.
+                self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
+                self._bell.ring(L.MASK32)
+
+    def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        number, shared, doubtful = self._client.turn(self._begin)
+        started = time.perf_counter()
+        try:
+            self._perform(doubtful)
+        except OSError as error:
+            code = error.errno or 5
+            self._client.turn(self._fail, code)
+            raise SyncFailed(self._client.name, code) from error
+        self._usual_s = 0.75 * self._usual_s + 0.25 * (time.perf_counter() - started)
+        return self._client.turn(self._finish, number if shared else 0, then, arguments)
+
+    def _begin(self) -> tuple[int, bool, bool]:
+        """The number of a new sync, whether it may serve others, and whether an earlier one is in doubt.
+
+        An error of a sync is told to every descriptor that was open then, once. If a leader began one and died, perhaps
+        with the error in its hands, only a client that had the files open by then can find out by a sync of its own. A
+        younger one syncs for itself, as long as an older one waits.
+        """
+        self.require_working()
+        number = self._kernel.get(self._word + BEGUN) + 1
+        begun_us = self._kernel.get(self._word + BEGUN_US)
+        doubtful = self._kernel.get(self._word + DONE) != number - 1 and self._client.opened_us >= begun_us
+        shared = self._served_by_any or not (doubtful and self._older_waits(begun_us))
+        self._kernel.note(self._word + BEGUN, number)
+        if not doubtful:  # else the doubt goes on: of clients that are younger than the first sync without an end
+            self._kernel.note(self._word + BEGUN_US, self._client.clock.boot_us())
+        return number, shared, doubtful
+
+    def _older_waits(self, begun_us: int) -> bool:
+        """Whether a living client that had the files open at that time is in the middle of a put."""
+        for index in range(self._kernel.get(L.H_CLIENTS_HIGH)):
+            if (
+                index != self._client.index
+                and self._kernel.client_word(index, L.C_OPENED_US) < begun_us
+                and self._kernel.fills(index, CHAIN_LOOKED_MAX)
+                and self._client.files.clients.alive(index)
+            ):
+                return True
+        return False
+
+    def _finish(self, number: int, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        self.require_working()
+        if number > self._kernel.get(self._word + DONE):
+            self._kernel.note(self._word + DONE, number)
+        return then(True, *arguments)
+
+    def _fail(self, code: int) -> None:
+        self._kernel.note(L.H_SYNC_FAILED, code)
+
+    def close(self) -> None:
+        self._bell.close()
+
+
+class Syncs:
+    """Both kinds of sync of one client: commits of puts, and index syncs."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kernel = client.kernel
+        self._files = client.files
+        self.commits = SharedSync(client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, served_by_any=False)
+        self.index = SharedSync(client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, served_by_any=True)
+
+    def _sync_data(self, doubtful: bool) -> None:
+        self._files.sync_data()
+
+    def _sync_index(self, doubtful: bool) -> None:
+        """Data files first: a slot's word on disk never speaks of a record that is not."""
+        self._client.retire_kept()
+        if doubtful:
+            self._client.turn(self._kernel.words.touch)
+        settled, limit = self._client.turn(self._begin_index)
+        self._files.sync_data()
+        self._files.sync_kernel()
+        self._client.turn(self._kernel.end_index, settled, limit, self._client.clock.wall_us())
+        self._client.retire_kept()
+
+    def _begin_index(self) -> tuple[int, int]:
+        settled = self._kernel.begin_index()
+        return settled, self._kernel.get(L.H_NUMBER_LIMIT)
+
+    def sync_index(self) -> None:
+        """Everything that was changed until now is on disk when this returns."""
+        self.index.wait(self.index.ticket())
+
+    def index_due(self, interval_us: int) -> bool:
+        """Whether there is something to sync, and the last index sync began long enough ago."""
+        return (
+            self._kernel.get(L.H_SYNC_FAILED) == 0
+            and self._kernel.changes() != self._kernel.get(L.H_INDEX_MARK)
+            and self._client.clock.boot_us() - self._kernel.get(L.H_INDEX_BEGUN_US) >= interval_us
+        )
+
+    def before_closing(self) -> None:
+        """The last index sync, if there is anything that it would bring to disk."""
+        if not self._client.closed and self.index_due(0):
+            self.index.lead_if_free()
+
+    def close(self) -> None:
+        self.commits.close()
+        self.index.close()

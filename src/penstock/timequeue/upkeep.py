@@ -1,0 +1,78 @@
+"""Owns the background of a process: one thread that brings the index of every open queue to disk now and then (S5).
+
+Nobody waits for it and nothing depends on it: any process that has the queue open does it, one at a time, and where no
+process does, the room and the certainty it gives come with the next one. Knows a queue only by its client.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+
+from penstock.errors import PenstockError, QueueClosed
+from penstock.timequeue.clients import Client
+
+LOOKS_PER_INTERVAL = 4  # several processes look in turn; whoever comes first after the interval does it
+LOOK_S_MIN = 0.01
+
+log = logging.getLogger("penstock")
+
+
+class Upkeep:
+    """The clients of this process that want index syncs, and the thread that performs them."""
+
+    def __init__(self) -> None:
+        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
+        self._mutex = threading.Lock()
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, client: Client) -> None:
+        if client.options.index_sync_ms == 0:
+            return
+        with self._mutex:
+            self._clients.add(client)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="penstock upkeep", daemon=True)
+                self._thread.start()
+        self._changed.set()
+
+    def _open_clients(self) -> list[Client]:
+        with self._mutex:
+            return [client for client in self._clients if not client.closed]
+
+    def _run(self) -> None:
+        while True:
+            self._changed.wait(self._look())
+            self._changed.clear()
+
+    def _look(self) -> float | None:
+        """Do what is due; seconds until the next look, None for a queue to come."""
+        clients = self._open_clients()
+        for client in clients:
+            _sync_if_due(client)
+        shortest_ms = min((client.options.index_sync_ms for client in clients), default=0)
+        return max(shortest_ms / 1000 / LOOKS_PER_INTERVAL, LOOK_S_MIN) if shortest_ms else None
+
+
+def _sync_if_due(client: Client) -> None:
+    with client.upkeep:
+        if client.closed:
+            return
+        try:
+            if client.syncs.index_due(client.options.index_sync_ms * 1000):
+                client.syncs.index.lead_if_free()
+        except QueueClosed:
+            pass
+        except (PenstockError, OSError) as error:
+            log.warning("%s: the index was not synced: %s", client.name, error)
+
+
+process = Upkeep()
+
+
+def after_fork_in_child() -> None:
+    """Threads do not follow: the child's first open starts one of its own."""
+    global process
+    process = Upkeep()
