@@ -142,6 +142,7 @@ class Account:
         self.refused: set[str] = set()
         self.acking: set[str] = set()
         self.acked: set[str] = set()
+        self.gone: set[str] = set()  # acknowledged durably
         for path in folder.iterdir():
             for line in path.read_text().splitlines():
                 kind, *words = line.split()
@@ -203,8 +204,11 @@ def consume(path: Path, log: Log, rng: random.Random, name: str) -> None:
                 message.release(delay=rng.choice((None, 0.01)))
             elif what < 0.98:  # the others stay pending
                 log("acking", key)
-                message.ack()
+                durable = what < 0.15
+                queue.ack(message, durable=durable)
                 log("acked", key)
+                if durable:
+                    log("gone", key)
         time.sleep(rng.random() * 0.01)
 
 
@@ -323,6 +327,7 @@ class Cuts:
         self._none("there twice", {key for key, count in Counter(keys).items() if count > 1})
         self._none("confirmed and lost", (owed | set(account.confirmed)) - account.acking - present)
         self._none("there and never put, or returned after it was gone", present - owed - account.tried)
+        self._none("acknowledged durably, and back", present & account.gone)
         self._none("refused, and there all the same", present & account.refused)
         for batch, members in account.batches().items():
             if not members & account.acking and members & present != members and members & present:
@@ -331,6 +336,7 @@ class Cuts:
         ids |= {message_id: key for key, message_id in account.confirmed.items()}
         self.counts["confirmed"] += len(account.confirmed)
         self.counts["acknowledged"] += len(account.acked)
+        self.counts["acknowledged durably"] += len(account.gone)
         self.counts["returned after their ack"] += len(present & account.acked)
         self.counts["there without being confirmed"] += len(present & account.tried - set(account.confirmed))
         self.counts["found"] += len(present)
