@@ -111,13 +111,13 @@ class WrongFormat(PenstockError):
 
 
 class SyncFailed(PenstockError, OSError):
-    """The disk could not be made to keep what was written. Nothing is confirmed any more until the queue was checked."""
+    """The disk could not be made to keep what was written. Nothing is confirmed any more until the queue is checked."""
 
     def __init__(self, queue: str, code: int) -> None:
         super().__init__(
             code,
-            f"a sync of the queue failed ({os.strerror(code)}); what was not confirmed by then is not in it. Getting and "
-            f"acknowledging still work. Close it everywhere, or run `penstock repair {queue}`, to check it and go on",
+            f"a sync of the queue failed ({os.strerror(code)}); what was not confirmed by then is not in it. Getting "
+            f"and acknowledging still work. Close it everywhere, then open it or run `penstock repair` to check it",
             queue,
         )
         self.queue = queue

@@ -111,7 +111,7 @@ def test_a_put_that_cannot_publish_gives_its_slots_back_later(queue: Queues) -> 
             client.turn(producer._publish, items)
     else:
         with pytest.raises(penstock.QueueBusy):
-            producer.put(Slow(items), False)
+            producer.put(Slow(items), False, True)
     thread.join()
     q.put("z")
     assert (q.stats().filling, q.stats().waiting) == (0, 1)
@@ -211,7 +211,7 @@ def test_a_repair_keeps_a_batch_that_was_published_and_not_yet_merged(tmp_path: 
         client, producer = queue._mine(), queue._producer
         put = [b"%d" % i for i in range(count)]
         items = entries(put, 1, None, None, 0, None, None, None)
-        producer._copy(items, client.turn(producer._reserve, items), False)
+        producer._copy(items, client.turn(producer._reserve, items), False, True)
         kill_at(3000)
         client.turn(producer._publish, items)
 

@@ -225,7 +225,7 @@ class World:
             return replace(actor, phase="busy", timed_out=None)
         # Not read first, as a receiver would: the data does not go back in time with the kernel.
         slot = client.kernel.chain_head(client.index)
-        client.turn(lambda: (client.kernel.ack(slot, client.index), client.kernel.commit()))
+        client.turn(lambda: (client.kernel.ack(slot, client.index, 0), client.kernel.commit()))
         return replace(actor, phase="look", timed_out=None)
 
     def _arm(self, i: int, actor: Actor) -> Actor:
@@ -236,7 +236,7 @@ class World:
         now_us = self._clock.wall_us()
         items = [entry(b"x", now_us, None, None, 0, None, None, None) for _ in range(int(actor.jobs[0]))]
         try:
-            self._clients[i]._producer.put(items, sync=False)
+            self._clients[i]._producer.put(items, sync=False, batch=True)
         except QueueFull:
             return replace(actor, phase="armed")
         return replace(actor, phase="busy")

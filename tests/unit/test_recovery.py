@@ -1,5 +1,6 @@
 """Check finds damage of every kind, with file and offset; repair brings back what the records confirm."""
 
+import json
 import random
 from pathlib import Path
 
@@ -100,8 +101,9 @@ def test_a_damaged_record_is_reported_with_its_offset_and_set_aside(full: Path) 
     repair_queue(full)
     assert check_queue(full) == []
     assert contents(full) == [body for body in before if body != b"message 13"]
-    (kept,) = (full / "damaged").iterdir()
+    kept, known = sorted((full / "damaged").iterdir())
     assert b"essage 13" in kept.read_bytes()
+    assert json.loads(known.read_text())["offset"] == finding.offset
 
 
 def test_a_missing_body_file_is_reported(full: Path) -> None:

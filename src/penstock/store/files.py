@@ -31,7 +31,7 @@ from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExis
 from penstock.store import layout as L
 from penstock.store import rig, syscalls
 from penstock.store.options import Options, parse
-from penstock.store.record import Parts
+from penstock.store.record import Parts, crc32
 
 QUEUE_JSON = "queue.json"
 KERNEL = "kernel"
@@ -42,6 +42,7 @@ NOTIFY = "notify"
 WAKEUP = "wakeup"
 
 ZERO_CHUNK_BYTES = 1 << 16  # larger ones make large folios in the page cache: a small write then costs 2 µs, not 0.8
+SUM_CHUNK_BYTES = 1 << 20
 UNFINISHED_S = 60.0  # a creator needs no time to get from making a directory to locking the file in it
 SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
 PAUSE_S = 0.00005
@@ -334,6 +335,10 @@ class LocalFiles:
         start, _, _, _, path = self._file_of(unit)
         return path, (unit - start) * L.UNIT_BYTES
 
+    def mappings(self) -> list[tuple[int, int, mmap.mmap]]:
+        """First unit, the unit behind the last, and the mapping of each data file."""
+        return [(start, end, mapping) for start, end, _, mapping, _ in self._data]
+
     def sync_data(self) -> None:
         """Sync the data files. Until it returns, what was written to them may be lost with the power."""
         for _, _, fd, _, _ in self._data:
@@ -382,10 +387,40 @@ class LocalFiles:
     def body_names(self) -> list[str]:
         return os.listdir(self._bodies)
 
+    def sum_body(self, name: str) -> tuple[int, int]:
+        """Length and checksum of a body, without having all of it in memory."""
+        size = check = 0
+        with open(self.body_path(name), "rb") as file:
+            while data := file.read(SUM_CHUNK_BYTES):
+                size += len(data)
+                check = crc32(data, check)
+        return size, check
+
     def set_aside(self, folder: str, name: str, data: bytes) -> None:
         """Keep bytes that could not be read as what they should be."""
-        (self.path / folder).mkdir(exist_ok=True)
-        (self.path / folder / name).write_bytes(data)
+        where = self._aside(folder)
+        fd = open_file(where / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, data, 0)
+            sync_file(fd)
+        finally:
+            os.close(fd)
+        sync_directory(where)
+
+    def set_body_aside(self, folder: str, name: str) -> None:
+        """Likewise for a body; nothing if there is none."""
+        where = self._aside(folder)
+        rig.effect(rig.RENAME, self.body_path(name))
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.body_path(name), where / f"{name}.body")
+        sync_directory(where)
+
+    def _aside(self, folder: str) -> Path:
+        where = self.path / folder
+        if not where.exists():
+            where.mkdir()
+            sync_directory(self.path)
+        return where
 
     def body_path(self, name: str) -> str:
         return str(self.path / BODIES / name)
@@ -492,6 +527,39 @@ def read_options(path: Path) -> Options:
     except OSError as error:
         raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
     return parse(text, str(path), str(path / QUEUE_JSON))
+
+
+def write_options(path: Path, options: Options) -> None:
+    """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
+    aside = path / f"{QUEUE_JSON}.new"
+    fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, msgspec.json.format(msgspec.json.encode(options), indent=1), 0)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    rig.effect(rig.RENAME, str(aside))
+    os.rename(aside, path / QUEUE_JSON)
+    sync_directory(path)
+
+
+def complete(path: Path, options: Options) -> list[tuple[str, int, int]]:
+    """Give files that were cut off their full size again, with zeros: path, bytes found and bytes wanted of each."""
+    wanted = [(Path(options.kernel_dir or path) / KERNEL, options.kernel_bytes)]
+    wanted += [(path / name, size_bytes) for name, size_bytes in options.data_files]
+    short = []
+    for file, size_bytes in wanted:
+        if file.exists() and (found := file.stat().st_size) < size_bytes:
+            fd = open_file(file, os.O_RDWR)
+            try:
+                os.ftruncate(fd, size_bytes)
+                for at in range(found, size_bytes, ZERO_CHUNK_BYTES):
+                    write_all(fd, bytes(min(ZERO_CHUNK_BYTES, size_bytes - at)), at)
+                sync_file(fd)
+            finally:
+                os.close(fd)
+            short.append((str(file), found, size_bytes))
+    return short
 
 
 def create_directory(

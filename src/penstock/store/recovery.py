@@ -1,8 +1,6 @@
-"""Owns the answer to "is this queue whole?" and the way back when it is not (S6): check, and rebuild from the slots.
+"""Owns the answer to "is this queue whole?" (S6). Only reads; the way back is ``restore.py``.
 
-``check`` looks at a private copy of the kernel, taken under the lock, so that a live queue is not held up. ``repair``
-believes of the kernel only the slots' identity words, and of those only what a valid record confirms; all lists,
-chains, gaps and counts are made anew.
+``check`` looks at a private copy of the kernel, taken under the lock, so that a live queue is not held up.
 """
 
 from __future__ import annotations
@@ -14,15 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Corrupt, Misuse
+from penstock.errors import Corrupt
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import LocalFiles, body_name, read_options
-from penstock.store.kernel import NUMBERS_AHEAD, Kernel, initialise
+from penstock.store.kernel import Kernel
 from penstock.store.options import Options
 from penstock.store.words import Words
 
-DAMAGED = "damaged"
 FINDINGS_MAX = 1000  # a kernel full of noise need not be described word by word
 
 LIVE = (L.STATE_FILLING, L.STATE_WAITING, L.STATE_PENDING)
@@ -41,7 +38,7 @@ class Image:
 
     def __init__(self, data: bytearray, path: str) -> None:
         self.path = path
-        self.words = Words(data, path)
+        self.words = Words(data, f"{path} (a copy)")  # nobody shall take its stores for those of the mapping
         self.view = self.words.view
         self.kernel = Kernel(self.words)
         self.slots_at = self.view[L.H_SLOTS_AT]
@@ -281,7 +278,7 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
     except Corrupt as error:
         return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
     try:
-        with _held(files):
+        with held(files):
             findings = _header_findings(files, options)
             if findings:
                 return findings
@@ -316,163 +313,9 @@ def _header_findings(files: LocalFiles, options: Options) -> list[Finding]:
 
 
 @contextlib.contextmanager
-def _held(files: LocalFiles) -> Iterator[None]:
+def held(files: LocalFiles) -> Iterator[None]:
     try:
         files.lock.acquire()
         yield
     finally:
         files.lock.release()
-
-
-def repair_queue(path: str | os.PathLike[str], *, dry_run: bool = False, busy_s: float = 10.0) -> list[Finding]:
-    """Bring a queue back from its slots and records; what was found wrong. Nobody else may have it open.
-
-    A record that cannot be read is set aside into ``damaged/``. With ``dry_run`` nothing is changed.
-    """
-    where = Path(os.path.abspath(path))
-    findings = check_queue(where, busy_s=busy_s)
-    if dry_run or not findings:
-        return findings
-    options = read_options(where)
-    files = LocalFiles(where, options, busy_s=busy_s)
-    try:
-        with _held(files):
-            alive = [client for client in range(L.CLIENTS) if files.clients.alive(client)]
-            if alive:
-                raise Misuse(f"{where}: {len(alive)} clients have the queue open; a repair needs it alone")
-            _rebuild(files, options)
-    finally:
-        files.close()
-    return findings
-
-
-def _rebuild(files: LocalFiles, options: Options) -> None:
-    signature = options.signature
-    file_units = [size // L.UNIT_BYTES for _, size in options.data_files]
-    slots = options.slots + 1 + len(file_units)
-    data = bytearray(files.kernel)
-    old = memoryview(data).cast("Q")
-    header = L.regions(slots)
-    for word, value in header.items():
-        old[word] = value
-    old[L.H_DATA_UNITS], old[L.H_FILES] = sum(file_units), len(file_units)
-    limit = old[L.H_NUMBER_LIMIT]
-    old.release()
-    image = Image(data, files.kernel_path)
-    with contextlib.suppress(Corrupt):  # a journal that cannot be is no journal
-        image.words.rollback()
-    incoming = set(image.walk(image.view[L.H_INCOMING], L.S_CHAIN, "the incoming batch"))
-    numbers, live, spilled_bytes = _survivors(image, files, signature, incoming)
-
-    header[L.H_UUID], header[L.H_UUID + 1] = options.uuid_words
-    kept = {slot: [image.slot(slot, field) for field in range(L.SLOT_WORDS)] for slot in live}
-    view = image.view
-    for word in range(len(view)):
-        view[word] = 0
-    initialise(image.words, header, file_units)
-    fresh = max(numbers, default=len(file_units)) + 1
-    view[L.H_FRESH] = fresh
-    # From the limit on, no number was ever given; a limit that is far off is itself damaged.
-    first = max(numbers.values(), default=0) + 1
-    view[L.H_NUMBER_NEXT] = limit if first <= limit <= first + 2 * NUMBERS_AHEAD else first
-    view[L.H_NUMBER_LIMIT] = view[L.H_NUMBER_NEXT] + NUMBERS_AHEAD
-    view[L.H_SPILLED_BYTES] = spilled_bytes
-    image = Image(data, files.kernel_path)
-    for slot, words in kept.items():
-        for field, word in enumerate(words):
-            view[image.slots_at + slot * L.SLOT_WORDS + field] = word
-    for slot in range(fresh - 1, len(file_units), -1):
-        if slot not in kept:
-            at = image.slots_at + slot * L.SLOT_WORDS
-            view[at + L.S_WORD] = image.kernel.word_of(slot, numbers.get(slot, 0), L.STATE_VACANT)
-            view[at + L.S_CHAIN] = view[L.H_VACANT]
-            view[L.H_VACANT] = slot
-    _relink_ring(image, live, len(file_units))
-    for slot in sorted(live, key=image.number):
-        image.kernel.adopt(slot)
-    _write_back(files, data)
-
-
-def _survivors(
-    image: Image, files: LocalFiles, signature: int, incoming: set[int]
-) -> tuple[dict[int, int], list[int], int]:
-    """Numbers by slot, the slots whose message lives, and the bytes of those whose body is a file.
-
-    A slot of the ``incoming`` batch is published, although its word does not say so yet.
-    """
-    numbers: dict[int, int] = {}
-    live: list[int] = []
-    spilled_bytes = 0
-    for slot in range(image.files + 1, image.slots):
-        if image.slot(slot, L.S_WORD) == 0:
-            continue
-        number, state = image.number(slot), image.state(slot)
-        numbers[slot] = 0
-        if image.slot(slot, L.S_WORD) != image.kernel.word_of(slot, number, state):
-            state = L.STATE_WAITING  # let its record decide
-        else:
-            numbers[slot] = number
-        if state == L.STATE_FILLING and slot in incoming:
-            state = L.STATE_WAITING
-        if state not in (L.STATE_WAITING, L.STATE_PENDING):
-            continue
-        if record_fault(image, files, signature, slot) is not None:
-            _set_aside(image, files, slot)
-            continue
-        live.append(slot)
-        numbers[slot] = number
-        unit, units = image.place(slot)
-        data = files.read(unit, units)
-        head = L.RECORD.unpack_from(data)
-        if head[9] & L.FLAG_SPILLED:
-            spilled_bytes += L.SPILL.unpack_from(data, L.RECORD_BYTES + head[8])[0]
-        at = image.slots_at + slot * L.SLOT_WORDS
-        attempts = image.slot(slot, L.S_INFO) >> L.ATTEMPTS_SHIFT
-        image.view[at + L.S_INFO] = (
-            attempts << L.ATTEMPTS_SHIFT | head[9] << L.FLAGS_SHIFT | head[10] >> 4 << L.CODEC_SHIFT | head[10] & 0xF
-        )
-        image.view[at + L.S_DELIVER_US] = head[3]
-    return numbers, live, spilled_bytes
-
-
-def _set_aside(image: Image, files: LocalFiles, slot: int) -> None:
-    unit, units = image.place(slot)
-    with contextlib.suppress(Corrupt):  # a place outside the data files: there are no bytes to keep
-        files.set_aside(DAMAGED, body_name(image.number(slot), slot), files.read(unit, units))
-
-
-def _relink_ring(image: Image, live: list[int], files: int) -> None:
-    members = sorted([*range(1, files + 1), *live], key=lambda slot: (image.place(slot)[0], slot > files))
-    view = image.view
-    total = view[L.H_DATA_UNITS]
-    gaps = []
-    for i, slot in enumerate(members):
-        ahead = members[(i + 1) % len(members)]
-        at = image.slots_at + slot * L.SLOT_WORDS
-        view[at + L.S_RING] = ahead | members[i - 1] << 32
-        start, units = image.place(slot)
-        if start + units < (total if ahead == members[0] else image.place(ahead)[0]):
-            gaps.append(slot)
-    view[L.H_USED_UNITS] = sum(image.place(slot)[1] for slot in live)
-    cursor = gaps.pop() if gaps else members[-1]
-    view[L.H_CURSOR] = cursor
-    for i, slot in enumerate(gaps):
-        view[image.slots_at + slot * L.SLOT_WORDS + L.S_GAP] = (gaps[i + 1] if i + 1 < len(gaps) else 0) | (
-            (gaps[i - 1] if i else 0) << 32
-        )
-    view[L.H_GAPS] = (gaps[0] | gaps[-1] << 32) if gaps else 0
-
-
-def _write_back(files: LocalFiles, data: bytearray) -> None:
-    """The mark comes first and goes last: a repair that is cut short is never mistaken for a kernel."""
-    words = Words(files.kernel, files.kernel_path)
-    source = memoryview(data).cast("Q")
-    words.raw(L.H_REPAIRING, 1)
-    for word in range(len(source)):
-        if word != L.H_REPAIRING and words.view[word] != source[word]:
-            words.raw(word, source[word])
-    files.kernel.flush()
-    words.raw(L.H_REPAIRING, 0)
-    files.kernel.flush()
-    words.close()
-    source.release()

@@ -112,9 +112,9 @@ def sweep_bodies(client: Client) -> None:
             continue  # not ours
         if body_name(number, slot) != name:
             continue
-        if slot < kernel.slots and kernel.number(slot) == number:
-            if kernel.state(slot) > L.STATE_VACANT or kernel.get(L.H_KEPT):
-                continue  # alive, or it may be waiting for an index sync
+        known = slot < kernel.slots and kernel.number(slot) == number
+        if known and (kernel.state(slot) > L.STATE_VACANT or kernel.get(L.H_KEPT)):
+            continue  # alive, or it may be waiting for an index sync
         client.files.remove_body(name)
 
 

@@ -1,0 +1,424 @@
+"""Owns the way back (S7): after a power loss, a failed sync, damage or a copy, from the records to a whole kernel.
+
+Believes ``queue.json``, the slots' identity words, the number limit, and records whose checksum holds; nothing else of
+the kernel, whose pages reach the disk in any order. The new kernel is made in private memory (``scan.py``) and written
+back so that a restore that is cut short, and then done again, ends the same. Never decides by a clock. The caller holds
+the lock, and no client is alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import Corrupt, Misuse
+from penstock.store import layout as L
+from penstock.store import record
+from penstock.store.files import (
+    CLIENTS,
+    LOCK,
+    QUEUE_JSON,
+    ClientBytes,
+    LocalFiles,
+    Lock,
+    body_name,
+    complete,
+    read_options,
+    write_options,
+)
+from penstock.store.kernel import NUMBERS_AHEAD, Kernel
+from penstock.store.options import Options
+from penstock.store.recovery import Finding, Image, check_queue, held
+from penstock.store.scan import Scan, write_back
+from penstock.store.words import Words
+
+DAMAGED = "damaged"
+CHUNK_UNITS = 1 << 16  # 16 MiB are scanned between two reports of progress; other threads may run in between
+FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
+SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
+NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
+
+IDENTITY = range(L.H_BOOT_ID, L.H_MOUNT + 1)
+COPIED = "copied"
+
+Progress = Callable[[int, int], None]
+
+
+def needed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
+    """Why the kernel must be restored before it is used, in words; None if it can be trusted.
+
+    ``words`` are the kernel's. To be asked under the lock and with no client alive: a living one's kernel is right.
+    """
+    if words[L.H_REPAIRING]:
+        return "a repair was cut short"
+    changed = _changed(files, words)
+    if changed:
+        return changed
+    if words[L.H_SYNC_FAILED]:
+        return "a sync has failed"
+    if words[L.H_SYNC_BEGUN] != words[L.H_SYNC_DONE]:
+        return "nobody knows how a sync ended"
+    return None
+
+
+def _changed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
+    """What makes the kernel's pages others than those that its last user left."""
+    now = dict(zip(IDENTITY, files.identity(), strict=True))
+    if all(words[word] == 0 for word in IDENTITY):
+        return "nobody has noted whose kernel it is"
+    if any(words[word] != 0 and words[word] != now[word] for word in (L.H_INODE, L.H_BIRTH_US)):
+        return COPIED
+    for word, what in (
+        (L.H_BOOT_ID, "another boot"),
+        (L.H_BOOT_ID + 1, "another boot"),
+        (L.H_DEVICE, "another disk"),
+        (L.H_MOUNT, "mounted anew"),
+    ):
+        if words[word] != now[word]:
+            return what
+    return None if all(words[word] == now[word] for word in IDENTITY) else "it was never noted whole"
+
+
+def restore(
+    files: LocalFiles,
+    options: Options,
+    *,
+    after_power_loss: bool,
+    progress: Progress | None = None,
+    rewrite: bool = False,
+) -> list[Finding]:
+    """Make the kernel anew from the records; what was found wrong on the way.
+
+    Without ``after_power_loss`` the kernel's pages are current, so what a dead process left half-done is undone or
+    finished first. With ``rewrite`` every record is written again: after a sync that failed, pages look clean that the
+    disk does not have. A copied queue gets a new UUID, in ``options`` too.
+    """
+    with Restore(files, options, after_power_loss=after_power_loss) as work:
+        work.read(progress)
+        work.write(rewrite=rewrite)
+        return work.findings
+
+
+class Restore:
+    """One restore: ``read`` makes the new kernel in private memory and changes nothing, ``write`` makes it true."""
+
+    def __init__(self, files: LocalFiles, options: Options, *, after_power_loss: bool) -> None:
+        self.files = files
+        self.options = options
+        self.findings: list[Finding] = []
+        self._unsaid = 0
+        self._aside: list[tuple[str, bytes | None, dict[str, object]]] = []  # name, record, what is known of it
+        self._bodies_aside: list[str] = []
+        self.old = memoryview(files.kernel).cast("Q")
+        self.changed = _changed(files, self.old)
+        self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
+        self._header = L.regions(options.slots + 1 + len(options.data_files))
+        if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
+            raise Corrupt(
+                str(files.path / QUEUE_JSON),
+                offset=0,
+                expected=f"a kernel of {self._header[L.H_KERNEL_BYTES]} bytes for {options.slots} slots",
+                found=f"{options.kernel_bytes} bytes",
+            )
+        self.image = memoryview(bytearray(options.kernel_bytes)).cast("Q")
+        self._fill_header()
+        self.kernel = Kernel(Words(self.image, f"{files.kernel_path} (new)"))
+        self.scan = Scan(self.image, self.kernel, len(options.data_files), options.signature)
+
+    def __enter__(self) -> Restore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.old.release()
+
+    def _is_unchanged(self) -> bool:
+        """Where nobody noted whose kernel it is, the caller knows better than we."""
+        return self.changed is None or all(self.old[word] == 0 for word in IDENTITY)
+
+    def say(self, path: str, offset: int, what: str) -> None:
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(path, offset, what))
+        else:
+            self._unsaid += 1
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, progress: Progress | None) -> None:
+        """Find the records, decide what lives, link it."""
+        if self.changed == COPIED:
+            where = str(self.files.path / QUEUE_JSON)
+            self.say(where, 0, f"this is a copy of queue {self.options.uuid}: it gets a UUID of its own")
+        self._search(progress)
+        believed = self.old if not self.trusted else self._settled()
+        self.scan.decide(believed, not self.trusted, not self.trusted)
+        for slot in self.scan.damaged:
+            self._say_slot(slot, f"slot {slot}: the identity word {believed[self._at(slot)]:#018x} is damaged")
+        for slot in self.scan.lost:
+            self._lose(slot, believed)
+        self.image[L.H_SPILLED_BYTES] = sum(self._spilled_bytes(slot) for slot in self.scan.spilled)
+        self.scan.link()
+        self._count_on()
+        if self._unsaid:
+            self.findings.append(Finding(self.files.kernel_path, 0, f"and {self._unsaid} more findings"))
+            self._unsaid = 0
+
+    def _fill_header(self) -> None:
+        view = self.image
+        for word, value in self._header.items():
+            view[word] = value
+        view[L.H_UUID], view[L.H_UUID + 1] = self.options.uuid_words
+        view[L.H_DATA_UNITS] = self.files.data_units
+        view[L.H_FILES] = len(self.options.data_files)
+        for i, (start, _, _) in enumerate(self.files.mappings()):
+            view[view[L.H_SLOTS_AT] + (i + 1) * L.SLOT_WORDS + L.S_PLACE] = start << L.PLACE_SHIFT
+
+    def _at(self, slot: int) -> int:
+        return self.kernel.slots_at + slot * L.SLOT_WORDS
+
+    def _say_slot(self, slot: int, what: str) -> None:
+        self.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
+
+    def _search(self, progress: Progress | None) -> None:
+        total = self.files.data_units * L.UNIT_BYTES
+        for i, (start, end, mapping) in enumerate(self.files.mappings()):
+            self.scan.begin_file(i + 1)
+            with memoryview(mapping) as data, data.cast("Q") as words:
+                unit = 0
+                while unit < end - start:
+                    stop = min(unit + CHUNK_UNITS, end - start)
+                    unit = self.scan.search(words, data, start, unit, stop, end - start)
+                    if progress:
+                        progress((start + unit) * L.UNIT_BYTES, total)
+
+    def _settled(self) -> memoryview:
+        """A copy of a kernel whose pages are current, without what a dead process left half-done."""
+        data = bytearray(self.files.kernel)
+        view = memoryview(data).cast("Q")
+        for word, value in self._header.items():
+            view[word] = value
+        view[L.H_FILES] = len(self.options.data_files)
+        image = Image(data, self.files.kernel_path)
+        with contextlib.suppress(Corrupt):  # a journal that cannot be is no journal
+            image.words.rollback()
+        for slot in image.walk(view[L.H_INCOMING], L.S_CHAIN, "the incoming batch"):
+            if image.state(slot) == L.STATE_FILLING:  # published, although its word does not say so yet
+                view[self._at(slot)] = self.kernel.word_of(slot, image.number(slot), L.STATE_WAITING)
+        return view
+
+    def _lose(self, slot: int, believed: memoryview) -> None:
+        """The word says that there is a message, and no record does."""
+        at = self._at(slot)
+        number = believed[at] >> L.NUMBER_SHIFT
+        unit, units = believed[at + L.S_PLACE] >> L.PLACE_SHIFT, believed[at + L.S_PLACE] & L.PLACE_MASK
+        data = None
+        if 0 < units <= L.units(self.options.spill_bytes + L.META_BYTES_MAX):
+            with contextlib.suppress(Corrupt):  # a place outside the data files is none
+                data = self.files.read(unit, units)
+        if data is None:
+            self._say_slot(slot, f"message {number}: its record is lost")
+            return
+        fault = record.fault(data, self.options.signature, number, slot, unit) or "inside another record"
+        path, offset = self.files.place_of(unit)
+        self.say(path, offset, f"message {number}: {fault}")
+        self._set_aside(slot, number, unit, data, fault)
+
+    def _spilled_bytes(self, slot: int) -> int:
+        """Bytes of the body of a message that is a file; if that is not right, the message is gone."""
+        at = self._at(slot)
+        unit, units = self.image[at + L.S_PLACE] >> L.PLACE_SHIFT, self.image[at + L.S_PLACE] & L.PLACE_MASK
+        number = self.image[at] >> L.NUMBER_SHIFT
+        data = self.files.read(unit, units)
+        head = L.RECORD.unpack_from(data)
+        name = body_name(number, slot)
+        length, check = L.SPILL.unpack_from(data, L.RECORD_BYTES + head[8]) if head[7] == L.SPILL.size else (0, 0)
+        try:
+            found = self.files.sum_body(name)
+        except FileNotFoundError:
+            fault = f"its body, a file of {length} bytes, is not there: {self.files.body_path(name)}"
+        else:
+            if head[7] == L.SPILL.size and found == (length, check):
+                return int(length)
+            fault = (
+                f"its body {self.files.body_path(name)} has {found[0]} bytes with checksum {found[1]:08x}, "
+                f"expected {length} with {check:08x}"
+            )
+            self._bodies_aside.append(name)
+        path, offset = self.files.place_of(unit)
+        self.say(path, offset, f"message {number}: {fault}")
+        self._set_aside(slot, number, unit, data, fault)
+        self.scan.drop(slot)
+        return 0
+
+    def _set_aside(self, slot: int, number: int, unit: int, data: bytes, fault: str) -> None:
+        if len(self._aside) < SET_ASIDE_MAX:
+            path, offset = self.files.place_of(unit)
+            known: dict[str, object] = {
+                "slot": slot,
+                "number": number,
+                "path": path,
+                "offset": offset,
+                "bytes": len(data),
+                "fault": fault,
+            }
+            self._aside.append((body_name(number, slot), data, known))
+
+    def _count_on(self) -> None:
+        """Numbers that were never given, and the statistics, which are only numbers."""
+        view = self.image
+        limit = self.old[L.H_NUMBER_LIMIT]
+        if not self.scan.highest < limit < NUMBER_LIMIT_MAX:
+            self.say(
+                self.files.kernel_path,
+                L.H_NUMBER_LIMIT * L.WORD_BYTES,
+                f"the number limit is {limit}, with numbers up to {self.scan.highest}",
+            )
+            limit = self.scan.highest + NUMBERS_AHEAD
+        view[L.H_NUMBER_NEXT] = view[L.H_SETTLED] = limit
+        view[L.H_NUMBER_LIMIT] = view[L.H_NUMBER_SAFE] = limit + NUMBERS_AHEAD
+        stats_at = view[L.H_STATS_AT]
+        view[stats_at : stats_at + L.STATS_WORDS] = self.old[stats_at : stats_at + L.STATS_WORDS]
+        view[stats_at + L.T_RESTORES] = (view[stats_at + L.T_RESTORES] + 1) & L.MASK64
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, *, rewrite: bool) -> None:
+        """Cut short anywhere, the next open sees that it was, and does it again from what is still believed."""
+        self._keep_damaged()
+        if self.changed == COPIED:
+            # Before the kernel forgets whose it was: if power is lost in between, it is still a copy.
+            self.options.uuid = str(uuid.uuid4())
+            write_options(self.files.path, self.options)
+            self.image[L.H_UUID], self.image[L.H_UUID + 1] = self.options.uuid_words
+        old = self.old
+        if rewrite or old[L.H_SYNC_FAILED] or (self.trusted and old[L.H_SYNC_BEGUN] != old[L.H_SYNC_DONE]):
+            self._rewrite()
+        self.files.sync_data()  # before the kernel says that they are there
+        words = Words(self.files.kernel, self.files.kernel_path)
+        try:
+            self._write_kernel(words)
+        finally:
+            words.close()
+
+    def _keep_damaged(self) -> None:
+        for name, data, known in self._aside:
+            if data is not None:
+                self.files.set_aside(DAMAGED, name, data)
+            self.files.set_aside(DAMAGED, f"{name}.json", msgspec.json.format(msgspec.json.encode(known), indent=1))
+        for name in self._bodies_aside:
+            self.files.set_body_aside(DAMAGED, name)
+
+    def _rewrite(self) -> None:
+        """Every record once more: a sync that failed may have left its pages marked clean."""
+        view = self.image
+        slot = view[self._at(1) + L.S_RING] & L.MASK32
+        while slot != 1:
+            place = view[self._at(slot) + L.S_PLACE]
+            if place & L.PLACE_MASK:
+                unit = place >> L.PLACE_SHIFT
+                self.files.write(unit, self.files.read(unit, place & L.PLACE_MASK))
+            slot = view[self._at(slot) + L.S_RING] & L.MASK32
+
+    def _write_kernel(self, words: Words) -> None:
+        """The mark comes first and goes last, with the identity; a sync on either side of everything else."""
+        for word in IDENTITY:
+            words.raw(word, 0)
+        words.raw(L.H_REPAIRING, 1)
+        for slot in self.scan.doubtful(self.old):
+            words.raw(self._at(slot) + L.S_INFO, 0)
+            words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
+        self.files.sync_kernel()
+        write_back(words, self.image, 0, IDENTITY.start)
+        write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)
+        write_back(words, self.image, L.H_REPAIRING + 1, len(self.image))
+        self.files.sync_kernel()
+        for word, value in zip(IDENTITY, self.files.identity(), strict=True):
+            words.raw(word, value)
+        words.raw(L.H_REPAIRING, 0)
+        self.files.sync_kernel()
+
+
+# ---------------------------------------------------------------- on a queue directory
+
+
+def restore_queue(
+    path: str | os.PathLike[str],
+    *,
+    after_power_loss: bool = True,
+    dry_run: bool = False,
+    busy_s: float = 10.0,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Restore a queue that nobody has open; what was found wrong. With ``dry_run`` nothing is changed."""
+    where = Path(os.path.abspath(path))
+    options = read_options(where)
+    short = [] if dry_run else _complete(where, options, busy_s)
+    with contextlib.closing(LocalFiles(where, options, busy_s=busy_s)) as files, held(files):
+        _refuse_clients(files.clients, where)
+        with Restore(files, options, after_power_loss=after_power_loss) as work:
+            work.read(progress)
+            if not dry_run:
+                work.write(rewrite=False)
+            return short + work.findings
+
+
+def repair_queue(
+    path: str | os.PathLike[str], *, dry_run: bool = False, busy_s: float = 10.0, progress: Progress | None = None
+) -> list[Finding]:
+    """Check a queue and, if anything is wrong, restore it; what was found. Nobody else may have it open then.
+
+    A record that cannot be read is set aside into ``damaged/``. With ``dry_run`` nothing is changed.
+    """
+    findings = check_queue(path, busy_s=busy_s)
+    if dry_run or not findings:
+        return findings
+    known = {(finding.path, finding.offset) for finding in findings}
+    # If the pages are not those that the last user left, restore sees to it that no more of them is believed.
+    found = restore_queue(path, after_power_loss=not _is_noted(path, busy_s), busy_s=busy_s, progress=progress)
+    return findings + [finding for finding in found if (finding.path, finding.offset) not in known]
+
+
+def _is_noted(path: str | os.PathLike[str], busy_s: float) -> bool:
+    """Whether the kernel says whose it is: if it does not, a power loss cannot be ruled out."""
+    where = Path(os.path.abspath(path))
+    try:
+        files = LocalFiles(where, read_options(where), busy_s=busy_s)
+    except Corrupt:
+        return False
+    with contextlib.closing(files), memoryview(files.kernel) as data, data.cast("Q") as words:
+        return any(words[word] for word in IDENTITY)
+
+
+def _refuse_clients(clients: ClientBytes, where: Path) -> None:
+    alive = [client for client in range(L.CLIENTS) if clients.alive(client)]
+    if alive:
+        raise Misuse(f"{where}: {len(alive)} clients have the queue open; a repair needs it alone")
+
+
+def _complete(where: Path, options: Options, busy_s: float) -> list[Finding]:
+    """Files that were cut off get their size back, so that the rest of them can be read."""
+    with _alone(where, busy_s):
+        return [
+            Finding(path, found, f"expected a file of {size_bytes} bytes, found {found} bytes")
+            for path, found, size_bytes in complete(where, options)
+        ]
+
+
+@contextlib.contextmanager
+def _alone(where: Path, busy_s: float) -> Iterator[None]:
+    """The queue's lock, without the files that need be whole."""
+    lock = Lock(where / LOCK, str(where), busy_s)
+    try:
+        with contextlib.closing(ClientBytes(where / CLIENTS)) as clients:
+            try:
+                lock.acquire()
+                _refuse_clients(clients, where)
+                yield
+            finally:
+                lock.release()
+    finally:
+        lock.close()

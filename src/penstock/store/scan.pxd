@@ -1,0 +1,91 @@
+cimport cython
+from penstock.store cimport checksum
+from penstock.store cimport layout as L
+from penstock.store.kernel cimport Kernel
+from penstock.store.words cimport Words
+
+ctypedef unsigned long long u64
+ctypedef unsigned int u32
+
+cdef u64 _ENTRY
+cdef u64 _BATCH
+cdef u64 _AT
+
+@cython.final
+cdef class Scan:
+    cdef u64[::1] view
+    cdef Kernel kernel
+    cdef u64 slots_at
+    cdef u64 slots
+    cdef u64 files
+    cdef u64 signature
+    cdef object order
+    cdef u64 ordered
+    cdef object batches
+    cdef u64 batched
+    cdef readonly u64 records
+    cdef readonly u64 highest
+    cdef readonly u64 fresh
+    cdef readonly u64 live
+    cdef readonly list spilled
+    cdef readonly list lost
+    cdef readonly list damaged
+
+    @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", units=u64)
+    cpdef u64 search(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 stop, u64 end) except? 0
+    cdef int _grow(self, u64 most) except -1
+    @cython.locals(at=u64, last=u64, size=u64, units=u64, number=u64, slot=u64, batch=u64, index=u64, place=u64,
+                   seed=u32, check=u32, head="const unsigned char*", start=u64)
+    cdef u64 _valid(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 end) noexcept
+    @cython.locals(number=u64, where=u64, index=u64, slot=u64, last=u64)
+    cdef void _note(self, const u64[::1] words, u64 at, u64 place, u64 units, u32[::1] order, u64[::1] batches) noexcept
+    @cython.locals(n=u64)
+    cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
+
+    @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
+                   lives=bint)
+    cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1
+    @cython.locals(state=u64)
+    cdef bint _is_word(self, u64 slot, u64 word) noexcept
+    @cython.locals(size=u64, base=u64, low=u64, high=u64, middle=u64, found=u64)
+    cdef bint _whole(self, u64 number, u64 batch, u64[::1] batches) noexcept
+    @cython.locals(tag=u64, info=u64)
+    cdef int _keep(self, u64 slot, u64 at, u64 number, const u64[::1] old, bint same, bint tagged) except -1
+    @cython.locals(at=u64, field=u64)
+    cpdef int vacate(self, u64 slot, u64 number) except -1
+    cpdef int drop(self, u64 slot) except -1
+    @cython.locals(slot=u64, at=u64, word=u64)
+    cpdef list doubtful(self, const u64[::1] old)
+
+    cpdef int link(self) except -1
+    @cython.locals(word=u64)
+    cdef bint _is_member(self, u64 slot, u64 at) noexcept
+    @cython.locals(last=u64, used=u64, end=u64, open_gap=u64, gap=u64, n=u64, i=u64, slot=u64, at=u64, place=u64)
+    cdef int _link_ring(self, u32[::1] order) except -1
+    @cython.locals(ends=u64)
+    cdef int _link_gap(self, u64 before, u64 slot) except -1
+    @cython.locals(top=u64, back=u64, slot=u64, at=u64)
+    cdef int _link_vacant(self) except -1
+    @cython.locals(which=u64)
+    cdef int _link_lists(self) except -1
+    @cython.locals(i=u64, which=u64, slot=u64, at=u64, to=u64, back=u64)
+    cdef int _spread(self, u64[::1] entries, u64[::1] starts, u32[::1] order) except -1
+    @cython.locals(list_at=u64, before=u64, bit=u64, i=u64, slot=u64, at=u64, lane=u64, behind=u64, lane_at=u64)
+    cdef int _link_list(self, u64 which, u64[::1] entries, u64 first, u64 end) except -1
+    @cython.locals(head=u64)
+    cdef int _set_ends(self, u64 at, u64 slot) except -1
+
+@cython.locals(runs=u64, spare="unsigned long long[::1]")
+cdef int _sort(u64[::1] entries, u64 first, u64 end) except -1
+@cython.locals(a=u64, b=u64)
+cdef inline bint _is_after(u64[::1] entries, u64 i, u64[::1] other, u64 j) noexcept
+@cython.locals(at=u64)
+cdef u64 _run_end(u64[::1] entries, u64 first, u64 end) noexcept
+@cython.locals(runs=u64, second=u64, stop=u64)
+cdef u64 _merge_pass(u64[::1] entries, u64 first, u64 end, u64[::1] into, u64 to) noexcept
+@cython.locals(i=u64, j=u64)
+cdef int _merge(u64[::1] entries, u64 first, u64 second, u64 stop, u64[::1] into, u64 to) noexcept
+@cython.locals(word=u64)
+cdef inline int _copy(u64[::1] entries, u64 at, u64[::1] into, u64 to, u64 count) noexcept
+@cython.locals(index=u64)
+cpdef int write_back(Words words, const u64[::1] image, u64 first, u64 end) except -1

@@ -1,0 +1,456 @@
+# cython: boundscheck=False, wraparound=False
+"""Owns the loops of a restore that go over every record and every slot: find, decide, link. Compiled, without a Python
+object for each message.
+
+Works on a private image of the new kernel, which is also its table: while the scan runs, a slot of the image holds what
+the newest record that names it says. Never touches a file. The one store into a mapping is that of ``write_back``,
+which goes through ``Words.raw``.
+"""
+
+from array import array
+from typing import Any
+
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
+from penstock.store import checksum
+from penstock.store import layout as L
+from penstock.store.kernel import Kernel
+from penstock.store.words import Words
+
+# Words of a slot of the image that mean something else until ``decide`` and ``link`` are through.
+_BATCH = L.S_LINKS  # records of its batch, and its index there (pair)
+_AT = L.S_GAP  # where in ``order`` it is
+
+_ENTRY = 3  # words of an entry to sort: key, number, slot
+
+
+class Scan:
+    """The records of a queue's data files, and what becomes of its slots."""
+
+    def __init__(self, image: Any, kernel: Kernel, files: int, signature: int) -> None:
+        self.view = image
+        self.kernel = kernel
+        self.slots_at = kernel.slots_at
+        self.slots = kernel.slots
+        self.files = files
+        self.signature = signature
+        self.order = array("I")  # slots by place: sentinels, and every record that counted when it was found
+        self.ordered = 0
+        self.batches = array("Q")  # (first number, records of the batch << 32 | found, 0): neighbours in one entry
+        self.batched = 0
+        self.records = 0
+        self.highest = 0  # number
+        self.fresh = files + 1
+        self.live = 0
+        self.spilled: list[int] = []  # live slots whose body is a file
+        self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
+        self.damaged: list[int] = []  # slots whose word is not one
+
+    # ------------------------------------------------------------ finding
+
+    def begin_file(self, sentinel: int) -> None:
+        """Records found from here on are in the file with this sentinel slot."""
+        self._grow(1)
+        self.order[self.ordered] = sentinel
+        self.ordered += 1
+
+    def search(self, words: Any, data: Any, first: int, unit: int, stop: int, end: int) -> int:
+        """Look for records that start in units ``unit`` to ``stop`` of a file that begins at unit ``first`` of all and
+        has ``end``; the unit to go on with. ``words`` and ``data`` are the file as words and as bytes.
+
+        A valid record is skipped as a whole: nothing was written inside it since, or its checksum would not hold.
+        """
+        self._grow(stop - unit)
+        order = self.order
+        batches = self.batches
+        while unit < stop:
+            if words[unit * L.UNIT_WORDS] == self.signature:
+                units = self._valid(words, data, first, unit, end)
+                if units != 0:
+                    self._note(words, unit * L.UNIT_WORDS, first + unit, units, order, batches)
+                    unit += units
+                    continue
+            unit += 1
+        return unit
+
+    def _grow(self, most: int) -> None:
+        if len(self.order) < self.ordered + most:
+            self.order.frombytes(bytes(self.order.itemsize * most))
+        if len(self.batches) < self.batched + _ENTRY * most:
+            self.batches.frombytes(bytes(self.batches.itemsize * _ENTRY * most))
+
+    def _valid(self, words: Any, data: Any, first: int, unit: int, end: int) -> int:
+        """How many units the record at ``unit`` takes; 0 if it is none."""
+        at = unit * L.UNIT_WORDS
+        last = words[at + L.R_META_CHECK]
+        size = (last & L.META_BYTES_MAX) + (words[at + L.R_INDEX_LENGTH] >> 32)
+        units = (L.RECORD_BYTES + size + L.UNIT_BYTES - 1) // L.UNIT_BYTES
+        number = words[at + L.R_NUMBER]
+        slot = words[at + L.R_SLOT_BATCH] & L.MASK32
+        batch = words[at + L.R_SLOT_BATCH] >> 32
+        index = words[at + L.R_INDEX_LENGTH] & L.MASK32
+        if units > L.UNITS_MAX or unit + units > end or slot <= self.files or slot >= self.slots:
+            return 0
+        if index >= batch or number <= index or number > L.MASK48:
+            return 0
+        place = first + unit
+        seed = (place ^ (place >> 32)) & L.MASK32
+        if cython.compiled:
+            head = cython.cast("const unsigned char*", cython.address(words[at]))
+            seed ^= checksum.crc32(head + L.RECORD_BYTES, size, 0)
+            check = checksum.crc32(head, L.RECORD_BYTES - 4, seed)
+        else:
+            start = unit * L.UNIT_BYTES
+            seed ^= checksum.crc32(data[start + L.RECORD_BYTES : start + L.RECORD_BYTES + size], size, 0)
+            check = checksum.crc32(data[start : start + L.RECORD_BYTES], L.RECORD_BYTES - 4, seed)
+        return units if check == last >> 32 else 0
+
+    def _note(self, words: Any, at: int, place: int, units: int, order: Any, batches: Any) -> None:
+        number = words[at + L.R_NUMBER]
+        where = words[at + L.R_SLOT_BATCH]
+        index = words[at + L.R_INDEX_LENGTH] & L.MASK32
+        self.records += 1
+        if where >> 32 > 1:
+            self._note_batch(number - index, where >> 32, batches)
+        slot = self.slots_at + (where & L.MASK32) * L.SLOT_WORDS
+        if number <= self.view[slot + L.S_WORD]:
+            return  # an earlier message of this slot
+        last = words[at + L.R_META_CHECK]
+        self.view[slot + L.S_WORD] = number
+        self.view[slot + L.S_DELIVER_US] = words[at + L.R_DELIVER_US]
+        self.view[slot + L.S_PLACE] = (place << L.PLACE_SHIFT) | units
+        self.view[slot + L.S_INFO] = (
+            (((last >> 16) & 0xFF) << L.FLAGS_SHIFT) | (((last >> 28) & 0xF) << L.CODEC_SHIFT) | ((last >> 24) & 0xF)
+        )
+        self.view[slot + _BATCH] = (where >> 32) | (index << 32)
+        self.view[slot + _AT] = self.ordered
+        order[self.ordered] = where & L.MASK32
+        self.ordered += 1
+
+    def _note_batch(self, base: int, batch: int, batches: Any) -> None:
+        n = self.batched
+        if n > 0 and batches[n - _ENTRY] == base and batches[n - _ENTRY + 1] >> 32 == batch:
+            batches[n - _ENTRY + 1] += 1
+            return
+        batches[n] = base
+        batches[n + 1] = (batch << 32) | 1
+        batches[n + 2] = 0
+        self.batched = n + _ENTRY
+
+    # ------------------------------------------------------------ deciding
+
+    def decide(self, old: Any, tagged: bool, filling: bool) -> None:
+        """What becomes of each slot, by its newest record and its word in the ``old`` kernel.
+
+        ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a slot that was being
+        filled is decided by its record; otherwise its message is not there, since nobody published it.
+        """
+        _sort(self.batches, 0, self.batched // _ENTRY)
+        batches = self.batches
+        for slot in range(self.files + 1, self.slots):
+            at = self.slots_at + slot * L.SLOT_WORDS
+            word = old[at]
+            number = self.view[at]
+            if word == 0 and number == 0:
+                continue
+            self.fresh = slot + 1
+            known = word >> L.NUMBER_SHIFT
+            state = (word >> L.STATE_SHIFT) & 0xF
+            if word == 0 or not self._is_word(slot, word):
+                if word:
+                    self.damaged.append(slot)
+                known = 0
+                state = L.STATE_NEW
+            published = state == L.STATE_WAITING or state == L.STATE_PENDING
+            if number > known or (number == known and state == L.STATE_FILLING and filling):
+                lives = self._whole(number, self.view[at + _BATCH], batches)
+            else:
+                lives = number == known and published
+                if published and not lives:
+                    self.lost.append(slot)
+            if lives:
+                self._keep(slot, at, number, old, published and number == known, tagged)
+            else:
+                self.vacate(slot, number if number > known else known)
+
+    def _is_word(self, slot: int, word: int) -> bool:
+        state = (word >> L.STATE_SHIFT) & 0xF
+        return (
+            L.STATE_VACANT <= state <= L.STATE_PENDING
+            and self.kernel.word_of(slot, word >> L.NUMBER_SHIFT, state) == word
+        )
+
+    def _whole(self, number: int, batch: int, batches: Any) -> bool:
+        """Whether all records of this one's batch were found, wherever."""
+        size = batch & L.MASK32
+        if size == 1:
+            return True
+        base = number - (batch >> 32)
+        low = 0
+        high = self.batched // _ENTRY
+        while low < high:
+            middle = (low + high) // 2
+            if batches[middle * _ENTRY] < base:
+                low = middle + 1
+            else:
+                high = middle
+        found = 0
+        while low * _ENTRY < self.batched and batches[low * _ENTRY] == base:
+            if batches[low * _ENTRY + 1] >> 32 == size:
+                found += batches[low * _ENTRY + 1] & L.MASK32
+            low += 1
+        return found == size
+
+    def _keep(self, slot: int, at: int, number: int, old: Any, same: bool, tagged: bool) -> None:
+        """The slot's message lives. ``same``: the old words of the slot are about it."""
+        tag = (number & L.TAG_MASK) << L.TAG_SHIFT
+        info = self.view[at + L.S_INFO] | tag
+        if same and (not tagged or (old[at + L.S_INFO] >> L.TAG_SHIFT) & L.TAG_MASK == number & L.TAG_MASK):
+            info |= (old[at + L.S_INFO] >> L.ATTEMPTS_SHIFT) << L.ATTEMPTS_SHIFT
+            self.view[at + L.S_ATTEMPT_US] = old[at + L.S_ATTEMPT_US]
+        self.view[at + L.S_INFO] = info
+        self.view[at + L.S_WORD] = self.kernel.word_of(slot, number, L.STATE_WAITING)
+        if number > self.highest:
+            self.highest = number
+        self.live += 1
+        if (info >> L.FLAGS_SHIFT) & L.FLAG_SPILLED:
+            self.spilled.append(slot)
+
+    def vacate(self, slot: int, number: int) -> None:
+        """The slot's message is gone. The number stays, so that its records stay gone as well."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        for field in range(L.SLOT_WORDS):
+            self.view[at + field] = 0
+        self.view[at] = self.kernel.word_of(slot, number, L.STATE_VACANT)
+        if number > self.highest:
+            self.highest = number
+
+    def drop(self, slot: int) -> None:
+        """A message that was kept is gone after all."""
+        self.live -= 1
+        self.vacate(slot, self.view[self.slots_at + slot * L.SLOT_WORDS] >> L.NUMBER_SHIFT)
+
+    def doubtful(self, old: Any) -> list[int]:
+        """Kept slots whose old words would be taken for theirs if only the new identity word reached the disk."""
+        found = []
+        for slot in range(self.files + 1, self.fresh):
+            at = self.slots_at + slot * L.SLOT_WORDS
+            word = self.view[at]
+            if (
+                (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING
+                and (old[at + L.S_INFO] >> L.ATTEMPTS_SHIFT != 0 or old[at + L.S_ATTEMPT_US] != 0)
+                and (old[at + L.S_INFO] >> L.TAG_SHIFT) & L.TAG_MASK == (word >> L.NUMBER_SHIFT) & L.TAG_MASK
+                and (
+                    old[at + L.S_INFO] >> L.ATTEMPTS_SHIFT != self.view[at + L.S_INFO] >> L.ATTEMPTS_SHIFT
+                    or old[at + L.S_ATTEMPT_US] != self.view[at + L.S_ATTEMPT_US]
+                )
+            ):
+                found.append(slot)
+        return found
+
+    # ------------------------------------------------------------ linking
+
+    def link(self) -> None:
+        """Ring, gaps, stack of vacant slots and lists, from what was decided."""
+        self._link_ring(self.order)
+        self._link_vacant()
+        self._link_lists()
+        self.view[L.H_FRESH] = self.fresh
+        self.view[L.H_WAITING] = self.live
+
+    def _is_member(self, slot: int, at: int) -> bool:
+        """Whether entry ``at`` of the order is a sentinel's or that of a message's own record."""
+        if slot <= self.files:
+            return True
+        word = self.slots_at + slot * L.SLOT_WORDS
+        return bool((self.view[word] >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and self.view[word + _AT] == at)
+
+    def _link_ring(self, order: Any) -> None:
+        """In the order of places, in which they were found. The last gap is the cursor's, the others form a list."""
+        last = used = end = open_gap = gap = 0
+        n = 0
+        for i in range(self.ordered):
+            slot = order[i]
+            if not self._is_member(slot, i):
+                continue
+            order[n] = slot
+            n += 1
+            at = self.slots_at + slot * L.SLOT_WORDS
+            place = self.view[at + L.S_PLACE]
+            self.view[at + L.S_GAP] = 0
+            if last:
+                if place >> L.PLACE_SHIFT > end:
+                    if open_gap:
+                        self._link_gap(gap, open_gap)
+                        gap = open_gap
+                    open_gap = last
+                self.view[self.slots_at + last * L.SLOT_WORDS + L.S_RING] |= slot
+            self.view[at + L.S_RING] = last << 32
+            used += place & L.PLACE_MASK
+            end = (place >> L.PLACE_SHIFT) + (place & L.PLACE_MASK)
+            last = slot
+        if self.view[L.H_DATA_UNITS] > end:
+            if open_gap:
+                self._link_gap(gap, open_gap)
+            open_gap = last
+        self.view[self.slots_at + last * L.SLOT_WORDS + L.S_RING] |= 1
+        self.view[self.slots_at + L.SLOT_WORDS + L.S_RING] |= last << 32
+        self.view[L.H_USED_UNITS] = used
+        self.view[L.H_CURSOR] = open_gap if open_gap else last
+        self.ordered = n
+
+    def _link_gap(self, before: int, slot: int) -> None:
+        ends = self.view[L.H_GAPS]
+        if before:
+            self.view[self.slots_at + before * L.SLOT_WORDS + L.S_GAP] |= slot
+            self.view[L.H_GAPS] = (ends & L.MASK32) | (slot << 32)
+        else:
+            self.view[L.H_GAPS] = slot | (slot << 32)
+        self.view[self.slots_at + slot * L.SLOT_WORDS + L.S_GAP] = before << 32
+
+    def _link_vacant(self) -> None:
+        top = 0
+        for back in range(self.fresh - self.files - 1):
+            slot = self.fresh - 1 - back
+            at = self.slots_at + slot * L.SLOT_WORDS
+            if (self.view[at] >> L.STATE_SHIFT) & 0xF == L.STATE_VACANT:
+                self.view[at + L.S_CHAIN] = top
+                top = slot
+        self.view[L.H_VACANT] = top
+
+    def _link_lists(self) -> None:
+        """Sorted by list, key and number: the ring's order is nearly that of numbers, so there is little to sort."""
+        starts = array("Q", bytes(8 * (L.LISTS + 1)))
+        entries = array("Q", bytes(8 * _ENTRY * self.live))
+        self._spread(entries, starts, self.order)
+        for which in range(L.LIST_LEASES):
+            if starts[which + 1] > starts[which]:
+                _sort(entries, starts[which], starts[which + 1])
+                self._link_list(which, entries, starts[which], starts[which + 1])
+
+    def _spread(self, entries: Any, starts: Any, order: Any) -> None:
+        """An entry for each message, those of a list side by side; ``starts`` says where each list's are."""
+        for i in range(self.ordered):
+            if order[i] > self.files:
+                starts[self.kernel.list_of(order[i]) + 1] += 1
+        for which in range(L.LISTS):
+            starts[which + 1] += starts[which]
+        for i in range(self.ordered):
+            slot = order[i]
+            if slot > self.files:
+                at = self.slots_at + slot * L.SLOT_WORDS
+                which = self.kernel.list_of(slot)
+                to = starts[which] * _ENTRY
+                starts[which] += 1
+                entries[to] = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
+                entries[to + 1] = self.view[at] >> L.NUMBER_SHIFT
+                entries[to + 2] = slot
+        for back in range(L.LISTS):
+            which = L.LISTS - back
+            starts[which] = starts[which - 1]
+        starts[0] = 0
+
+    def _link_list(self, which: int, entries: Any, first: int, end: int) -> None:
+        list_at = self.view[L.H_LISTS_AT] + which * L.LIST_WORDS
+        before = 0
+        bit = 1  # a full word in the compiled core
+        for i in range(first, end):
+            slot = entries[i * _ENTRY + 2]
+            at = self.slots_at + slot * L.SLOT_WORDS
+            self.view[at + L.S_LINKS] = before << 32
+            if before:
+                self.view[self.slots_at + before * L.SLOT_WORDS + L.S_LINKS] |= slot
+            self._set_ends(list_at, slot)
+            before = slot
+            for lane in range(1, self.kernel.order.level(entries[i * _ENTRY + 1]) + 1):
+                behind = self.view[list_at + lane] >> 32
+                if behind:
+                    lane_at = self.slots_at + behind * L.SLOT_WORDS + L.S_LANES + ((lane - 1) >> 1)
+                    self.view[lane_at] |= (slot << 32) if lane & 1 == 0 else slot
+                self._set_ends(list_at + lane, slot)
+        self.view[list_at + L.LIST_COUNT] = end - first
+        self.view[L.H_PRESENT] |= bit << which
+
+    def _set_ends(self, at: int, slot: int) -> None:
+        head = self.view[at] & L.MASK32
+        self.view[at] = (head if head else slot) | (slot << 32)
+
+
+# ---------------------------------------------------------------- sorting
+
+
+def _sort(entries: Any, first: int, end: int) -> None:
+    """Entries ``first`` to ``end`` by key and number: runs that ascend already are merged in pairs, until one is left.
+    What is in order costs one look."""
+    if first == end or _run_end(entries, first, end) == end:
+        runs = 1
+        spare = entries
+    else:
+        runs = 2
+        spare = array("Q", bytes(8 * _ENTRY * (end - first)))
+    while runs > 1:
+        runs = _merge_pass(entries, first, end, spare, 0)
+        if runs > 1:
+            runs = _merge_pass(spare, 0, end - first, entries, first)
+        else:
+            _copy(spare, 0, entries, first, end - first)
+
+
+def _is_after(entries: Any, i: int, other: Any, j: int) -> bool:
+    a = entries[i * _ENTRY]
+    b = other[j * _ENTRY]
+    return bool(a > b or (a == b and entries[i * _ENTRY + 1] > other[j * _ENTRY + 1]))
+
+
+def _run_end(entries: Any, first: int, end: int) -> int:
+    at = first + 1
+    while at < end and not _is_after(entries, at - 1, entries, at):
+        at += 1
+    return at if at < end else end
+
+
+def _merge_pass(entries: Any, first: int, end: int, into: Any, to: int) -> int:
+    """Merge each two neighbouring runs; how many runs there are now."""
+    runs = 0
+    while first < end:
+        second = _run_end(entries, first, end)
+        stop = _run_end(entries, second, end) if second < end else end
+        _merge(entries, first, second, stop, into, to)
+        to += stop - first
+        first = stop
+        runs += 1
+    return runs
+
+
+def _merge(entries: Any, first: int, second: int, stop: int, into: Any, to: int) -> None:
+    i = first
+    j = second
+    while i < second and j < stop:
+        if _is_after(entries, i, entries, j):
+            _copy(entries, j, into, to, 1)
+            j += 1
+        else:
+            _copy(entries, i, into, to, 1)
+            i += 1
+        to += 1
+    _copy(entries, i, into, to, second - i)
+    _copy(entries, j, into, to + second - i, stop - j)
+
+
+def _copy(entries: Any, at: int, into: Any, to: int, count: int) -> None:
+    for word in range(count * _ENTRY):
+        into[to * _ENTRY + word] = entries[at * _ENTRY + word]
+
+
+# ---------------------------------------------------------------- writing back
+
+
+def write_back(words: Words, image: Any, first: int, end: int) -> None:
+    """Make words ``first`` to ``end`` of a mapped kernel those of the image. What is right already is left alone: a
+    page without a change need not be written again."""
+    for index in range(first, end):
+        if words.load(index) != image[index]:
+            words.raw(index, image[index])

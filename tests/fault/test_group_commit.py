@@ -1,0 +1,416 @@
+"""Producers share syncs; leaders die, stop and fail; nothing is confirmed that is not on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.store import layout as L
+from penstock.store import rig
+from penstock.timequeue import check_queue
+from penstock.timequeue.puts import entries
+from tests.conftest import Queues
+from tests.crash.rig import in_child
+
+LONG_S = 20.0
+
+
+class Watch:
+    """Does something at a sync of a data file, in this process."""
+
+    def __init__(self, at_sync: Callable[[int], None]) -> None:
+        self.at_sync = at_sync
+        self.syncs = 0
+
+    def store(self, path: str, index: int, value: int) -> None:
+        pass
+
+    def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+        if kind == rig.SYNC and os.path.basename(os.readlink(f"/proc/self/fd/{target}")).startswith("data."):
+            self.syncs += 1
+            self.at_sync(self.syncs)
+
+
+@pytest.fixture(autouse=True)
+def unwatched() -> Iterator[None]:
+    yield
+    rig.observe(None)
+
+
+def forked(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def ended(pid: int, seconds: float = LONG_S) -> int:
+    """The exit code of a child, which must end in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError("the child did not end")
+
+
+def until(holds: Callable[[], bool], seconds: float = LONG_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def durable(queue: Queues, **options: object) -> penstock.TimeQueue:
+    return queue(durability="commit", index_sync_ms=0, slots=2000, data_bytes=1 << 20, **options)
+
+
+@pytest.mark.parametrize("way", ["futex", "file"])
+def test_processes_share_syncs(queue: Queues, way: str) -> None:
+    q = durable(queue, notify=way)
+
+    def produce() -> None:
+        rig.observe(Watch(lambda n: time.sleep(0.01)))
+        with penstock.open(q.path) as mine:
+            for i in range(20):
+                mine.put(b"%d" % i)
+
+    children = [forked(produce) for _ in range(6)]
+    assert [ended(pid) for pid in children] == [0] * 6
+    stats = q.stats()
+    assert (stats.waiting, stats.commits, stats.committed) == (120, 120, 120)
+    assert stats.followed + stats.syncs == 120
+    assert stats.syncs < 80, "with six at it, most syncs serve several"
+
+
+def test_threads_share_syncs(queue: Queues) -> None:
+    q = durable(queue)
+    rig.observe(Watch(lambda n: time.sleep(0.01)))
+    threads = [threading.Thread(target=lambda: [q.put(b"x") for _ in range(10)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert q.qsize() == 80 and q.stats().syncs < 50
+
+
+def test_a_record_copied_after_a_sync_began_waits_for_the_next_one(queue: Queues) -> None:
+    q = durable(queue)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(n: int) -> None:
+        if n == 1:
+            begun.set()
+            assert go_on.wait(LONG_S)
+
+    watch = Watch(hold)
+    rig.observe(watch)
+    first = threading.Thread(target=q.put, args=(b"first",))
+    first.start()
+    assert begun.wait(LONG_S)
+    second = threading.Thread(target=q.put, args=(b"second",))
+    second.start()
+    until(lambda: q._mine().kernel.get(L.H_FILLING) == 2)
+    go_on.set()
+    first.join()
+    second.join()
+    assert watch.syncs == 2 and q.qsize() == 2
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_leader_that_is_killed_or_stopped_hands_over(queue: Queues, how: signal.Signals) -> None:
+    q = durable(queue)
+
+    def lead() -> None:
+        mine = penstock.open(q.path)
+        rig.observe(Watch(lambda n: os.kill(os.getpid(), how) if n == 1 else None))
+        mine.put(b"leader")
+        mine.close()
+
+    leader = forked(lead)
+    _, status = os.waitpid(leader, os.WUNTRACED)
+    assert os.WIFSIGNALED(status) or os.WIFSTOPPED(status)
+    try:
+        followers = [forked(lambda: put_one(q.path)) for _ in range(4)]
+        assert [ended(pid) for pid in followers] == [0] * 4
+        assert q.put(b"here too")
+        assert q.qsize() == 5
+    finally:
+        if how == signal.SIGSTOP:
+            os.kill(leader, signal.SIGCONT)
+            assert ended(leader) == 0
+    assert q.qsize() == (6 if how == signal.SIGSTOP else 5)
+
+
+def put_one(path: Path) -> None:
+    with penstock.open(path) as mine:
+        mine.put(b"follower")
+
+
+def fail(code: int) -> Callable[[int], None]:
+    def raises(n: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return raises
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_failed_sync_is_final_for_everybody_and_getting_goes_on(queue: Queues, code: int) -> None:
+    q = durable(queue)
+    other = queue.open(q)
+    q.put_many([b"a", b"b"])
+    rig.observe(Watch(fail(code)))
+    with pytest.raises(penstock.SyncFailed, match=os.strerror(code)) as caught:
+        q.put(b"lost")
+    assert caught.value.errno == code and str(q.path) in str(caught.value)
+    rig.observe(None)  # the disk works again: that does not make it true
+    for client in (q, other):
+        with pytest.raises(penstock.SyncFailed):
+            client.put(b"refused")
+        with pytest.raises(penstock.SyncFailed):
+            client.put_many([b"refused", b"too"])
+    assert q.stats().sync_failed == os.strerror(code)
+    assert q.qsize() == 2
+    message = other.get(timeout=0)
+    message.ack()
+    other.get(timeout=0).release()
+    with pytest.raises(penstock.SyncFailed):
+        other.get(timeout=0).ack(durable=True)
+
+
+def test_waiters_of_a_failed_sync_are_told_and_nothing_of_theirs_is_in_the_queue(queue: Queues) -> None:
+    q = durable(queue)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold_and_fail(n: int) -> None:
+        begun.set()
+        assert go_on.wait(LONG_S)
+        raise OSError(errno.EIO, "Input/output error")
+
+    rig.observe(Watch(hold_and_fail))
+    errors: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            q.put(b"x")
+        except penstock.SyncFailed as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=put) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(LONG_S)
+    until(lambda: q._mine().kernel.get(L.H_FILLING) == 3)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 3
+    assert (q.qsize(), q.stats().filling) == (0, 0)
+
+
+def test_a_young_client_does_not_confirm_for_an_older_one_what_a_dead_leader_left_open(queue: Queues) -> None:
+    """The dead one may have been told of an error that nobody who opened the files later is told of."""
+    q = durable(queue)
+    old = q._mine()
+    kernel = old.kernel
+    waiting = entries([b"old"], 0, None, None, 0, None, None, None)
+    old.turn(q._producer._reserve, waiting)
+    ticket = old.syncs.commits.ticket()
+    kernel.note(L.H_SYNC_BEGUN, ticket)  # a leader began, and died
+    kernel.note(L.H_SYNC_BEGUN_US, old.clock.boot_us())
+    young = queue.open(q)
+    assert young._mine().opened_us >= kernel.get(L.H_SYNC_BEGUN_US)
+    young.put(b"young")
+    assert kernel.get(L.H_SYNC_DONE) < ticket, "the old one is not confirmed"
+    assert young.qsize() == 1
+    old.syncs.commits.wait(ticket)
+    assert kernel.get(L.H_SYNC_DONE) >= ticket
+    old.leftovers.append([(waiting[0].slot, waiting[0].number)])
+    old.filling.clear()
+    young.put(b"shared again")
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
+
+
+# ---------------------------------------------------------------- coroutines
+
+
+def test_a_thousand_coroutines_share_a_few_syncs_and_never_stop_the_loop(queue: Queues) -> None:
+    q = durable(queue)
+    ticks = 0
+    enough = threading.Event()
+    watch = Watch(lambda n: enough.wait(LONG_S) or None)  # a sync that ends only when the loop has gone on meanwhile
+    rig.observe(watch)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+            if ticks > 5000:
+                enough.set()
+
+    async def run() -> list[str]:
+        ticking = asyncio.create_task(tick())
+        ids = await asyncio.gather(*(q.aput({"n": n}) for n in range(1000)))
+        ticking.cancel()
+        return list(ids)
+
+    ids = asyncio.run(run())
+    assert len(set(ids)) == 1000 and q.qsize() == 1000
+    assert watch.syncs <= 10
+    assert sorted(m.body["n"] for m in q.browse()) == list(range(1000))
+    assert {m.id for m in q.browse()} == set(ids)
+
+
+def test_coroutines_get_their_own_errors(queue: Queues) -> None:
+    q = queue(durability="commit", slots=5, data_bytes=1 << 16)
+
+    async def run() -> list[str | BaseException]:
+        return await asyncio.gather(*(q.aput(b"x") for _ in range(8)), return_exceptions=True)
+
+    answers = asyncio.run(run())
+    assert sum(isinstance(answer, str) for answer in answers) == 5
+    assert sum(isinstance(answer, penstock.QueueFull) for answer in answers) == 3
+    assert q.qsize() == 5
+
+
+def test_a_cancelled_coroutine_leaves_the_others_alone(queue: Queues) -> None:
+    q = durable(queue)
+
+    async def run() -> list[str | BaseException]:
+        tasks = [asyncio.create_task(q.aput(b"%d" % n)) for n in range(10)]
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    answers = asyncio.run(run())
+    assert isinstance(answers[3], asyncio.CancelledError)
+    assert {m.data for m in q.browse()} >= {b"%d" % n for n in range(10) if n != 3}
+
+
+def test_a_coroutine_waits_for_room_without_keeping_others_out(queue: Queues) -> None:
+    q = queue(durability="commit", slots=2, data_bytes=1 << 16)
+
+    async def run() -> None:
+        await q.aput(b"a")
+        await q.aput(b"b")
+        waiting = asyncio.create_task(q.aput(b"c", timeout=LONG_S))
+        with pytest.raises(penstock.QueueFull):
+            await q.aput(b"d")
+        q.get(timeout=0).ack()
+        await waiting
+
+    asyncio.run(run())
+    assert [m.data for m in q.browse()] == [b"b", b"c"]
+
+
+# ---------------------------------------------------------------- index syncs
+
+
+def test_the_background_syncs_the_index_when_something_changed(queue: Queues) -> None:
+    q = queue(durability="relaxed", index_sync_ms=20)
+    assert q.stats().index_syncs == 0
+    q.put(b"x")
+    until(lambda: q.stats().index_syncs == 1)
+    until(lambda: q.stats().index_synced_at is not None)
+    time.sleep(0.2)
+    assert q.stats().index_syncs == 1, "nothing changed since"
+
+
+def test_a_durable_ack_waits_for_an_index_sync(queue: Queues) -> None:
+    q = durable(queue)
+    q.put_many([b"a", b"b", b"c"])
+    q.get(timeout=0).ack()
+    assert q.stats().index_syncs == 0
+    q.get(timeout=0).ack(durable=True)
+    assert q.stats().index_syncs == 1
+    q.ack_many(q.get_many(1), durable=True)
+    assert q.stats().index_syncs == 2
+
+
+def test_room_of_a_batch_is_not_reused_before_the_kernel_is_on_disk(queue: Queues) -> None:
+    q = queue(durability="commit", index_sync_ms=0, slots=8, data_bytes=1 << 16)
+    q.put_many([b"%d" % i for i in range(4)])
+    places = {q._mine().kernel.field(m.slot, L.S_PLACE) for m in q.browse()}
+    q.ack_many(q.get_many(4))
+    assert (q.stats().kept, q.stats().vacant) == (4, 4)
+    q.put_many([b"x"] * 4)
+    assert not places & {q._mine().kernel.field(m.slot, L.S_PLACE) for m in q.browse()}
+    assert check_queue(q.path) == []
+    q.put(b"needs room")  # which makes an index sync worth its while
+    assert q.stats().index_syncs == 1
+    assert (q.stats().kept, q.stats().waiting) == (0, 5)
+
+
+def test_single_messages_and_old_batches_keep_no_room(queue: Queues) -> None:
+    q = durable(queue)
+    q.put(b"a")
+    q.put_many([b"b", b"c"])
+    q.sync_index()
+    q.ack_many(q.get_many(3))
+    assert q.stats().kept == 0
+
+
+def test_a_batch_published_while_the_index_was_being_synced_keeps_its_room(queue: Queues) -> None:
+    q = durable(queue)
+
+    def put_in_between(n: int) -> None:
+        rig.observe(None)
+        q.put_many([b"b", b"c"], durability="commit")
+
+    q.put(b"a", durability="relaxed")
+    rig.observe(Watch(put_in_between))
+    q.sync_index()
+    q.ack_many(q.get_many(3))
+    assert q.stats().kept == 2
+
+
+def test_numbers_stay_below_a_limit_that_is_on_disk(queue: Queues) -> None:
+    q = durable(queue)
+    kernel = q._mine().kernel
+    kernel.note(L.H_NUMBER_SAFE, kernel.get(L.H_NUMBER_NEXT) + 2)
+    kernel.note(L.H_NUMBER_LIMIT, kernel.get(L.H_NUMBER_NEXT) + 2)
+    for _ in range(3):
+        q.put(b"x", durability="relaxed")
+    assert q.stats().index_syncs == 1
+    q.put_many([b"y"] * 10)
+    assert kernel.get(L.H_NUMBER_NEXT) < kernel.get(L.H_NUMBER_SAFE) <= kernel.get(L.H_NUMBER_LIMIT)
+
+
+def test_a_put_that_died_half_done_leaves_no_record_to_be_found_later(queue: Queues) -> None:
+    q = queue(durability="relaxed")
+    for step in range(1, 60):
+
+        def die(step: int = step) -> None:
+            mine = penstock.open(q.path)
+            rig.kill_at(step)
+            mine.put(b"half done")
+            os._exit(0)
+
+        if in_child(die) == 0:
+            break
+        client = q._mine()
+        client.turn(int)  # whoever comes next clears up
+        taken = {client.kernel.field(m.slot, L.S_PLACE) >> L.PLACE_SHIFT for m in q.browse()}
+        for unit in range(client.files.data_units):
+            data = client.files.read(unit, 1)
+            assert unit in taken or data[:8] != client.signature.to_bytes(8, "little"), step
+    else:
+        raise AssertionError("the put never finished")
