@@ -6,8 +6,8 @@ Producers put durably, consumers acknowledge, and each writes what was confirmed
 moment the file system is shut down by the ioctl that exists for this (the one behind ``xfs_io -c shutdown``): from then
 on it writes nothing more, neither dirty pages nor its journal, and every later sync fails. So the image holds what a
 power cut at that moment would leave, all of it from one moment, which no copy of a changing image has. It is copied
-then, and the copy is mounted elsewhere: its journal is replayed, and the queue, which finds itself on another device,
-is restored. The next load and the next cut are on that copy.
+then, and the copy is mounted elsewhere: its journal is replayed, and the queue is restored. The next load and the next
+cut are on that copy.
 
 What this shows: the real file system's order of writes, its journal, allocation and directory entries, syncs that do
 or do not cover what was confirmed, and a kernel file of which any pages are new and any are old (a process of the rig
@@ -25,7 +25,6 @@ import argparse
 import contextlib
 import ctypes
 import fcntl
-import importlib.util
 import json
 import os
 import random
@@ -42,7 +41,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import penstock
-from penstock.timequeue import check_queue
+from penstock.timequeue import check_queue, restore_queue
 
 KINDS = {
     # How to make one, and how large: mkfs.xfs refuses less than 300 MB. Images are sparse.
@@ -76,8 +75,6 @@ class PowerCutFailed(AssertionError):
 
 def why_not(kind: str) -> str | None:
     """Why there can be no power cuts on this kind of file system here, or None. Tries it."""
-    if importlib.util.find_spec("penstock.store.restore") is None:
-        return "this version cannot restore a queue"
     if os.geteuid() != 0:
         return "mounting a loop device needs root"
     for tool in (*TOOLS, KINDS[kind][0][0]):
@@ -318,7 +315,7 @@ class Cuts:
 
     def _judge(self, path: Path, account: Account, owed: set[str], ids: dict[str, str]) -> set[str]:
         """What is there now. ``owed`` is what was there after the cut before."""
-        reopen(path, explicitly=self.counts["cuts"] % 2 == 0)
+        restore_queue(path, after_power_loss=True)
         if findings := check_queue(path):
             raise self._failed(f"after the restore: {findings[:5]}")
         with penstock.open(path) as queue:
@@ -371,15 +368,6 @@ class Cuts:
         path = self.where / name
         path.mkdir()
         return path
-
-
-def reopen(path: Path, *, explicitly: bool) -> None:
-    """The first to come restores the queue; or somebody asks for it, and it is as restored."""
-    if explicitly:
-        from penstock.store.restore import restore_queue
-
-        restore_queue(path, after_power_loss=True)
-    penstock.open(path).close()
 
 
 def make(kind: str, image: Path) -> None:
