@@ -19,6 +19,7 @@ import typer
 
 import penstock
 from penstock.cli.exits import NO_QUEUE, NOTHING, OK, Failure, line_of
+from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
@@ -184,7 +185,7 @@ def _locks(place: Path) -> Check:
 def inside(place: Path) -> Iterator[Check]:
     """A queue: can it be opened, and are its outlying parts on local disks too?"""
     try:
-        with penstock.open(place, busy_s=1.0) as q:
+        with open_queue(place, busy_s=1.0) as q:
             stats = q.stats()
     except (penstock.PenstockError, OSError) as error:
         yield Check("queue", "fail", "cannot be opened", line_of(error))

@@ -13,6 +13,7 @@ import typer
 import penstock
 from penstock import LeaseLost, Message, QueueEmpty
 from penstock.cli.exits import NOTHING, OK
+from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import Outlet, complain, describe
 from penstock.cli.signals import Held
@@ -72,7 +73,7 @@ def get(
     done = lost = 0
     with Held() as held:
         out = Outlet(held)
-        with penstock.open(queue) as q:
+        with open_queue(queue) as q:
             while follow or done < count:
                 most = batch if follow else min(batch, count - done)
                 found = held.interruptible(q.get_many, most, wait=wait_s, lease=lease)

@@ -12,6 +12,7 @@ import typer
 
 import penstock
 from penstock.cli.exits import NO_QUEUE, Failure, line_of
+from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
@@ -73,7 +74,7 @@ def _is_queue(path: Path) -> bool:
 
 def _look(path: Path) -> dict[str, Any]:
     try:
-        with penstock.open(path, busy_s=BUSY_S) as q:
+        with open_queue(path, busy_s=BUSY_S) as q:
             stats = q.stats()
     except (penstock.PenstockError, OSError) as error:
         return {"path": os.path.abspath(path), "error": line_of(error)}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-import penstock
+from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import console, describe, preview, say_json, table
 from penstock.cli.values import State
@@ -25,7 +25,7 @@ def peek(
     json: Json = False,
 ) -> int:
     """Show messages in the order of delivery, without taking them."""
-    with penstock.open(queue) as q:
+    with open_queue(queue) as q:
         found = q.browse(state=state.value, limit=limit or None)
         if json:
             for message in found:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-import penstock
+from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
@@ -18,7 +18,7 @@ EXAMPLES = examples("penstock stat orders", "penstock stat orders --json | jq .w
 
 def stat(queue: QueuePath, json: Json = False) -> int:
     """Show all figures of a queue and its living clients."""
-    with penstock.open(queue) as q:
+    with open_queue(queue) as q:
         stats = q.stats()
     figures: dict[str, Any] = msgspec.to_builtins(stats)
     if json:

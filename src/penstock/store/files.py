@@ -351,7 +351,7 @@ class LocalFiles:
     def identity(self) -> tuple[int, ...]:
         """What tells whether the kernel's pages in memory are those that its last user left: the six header words
         from ``H_BOOT_ID`` on. Another boot, another disk, a copied file, another mount: not these pages."""
-        return (*_boot_id(), *_storage_of(self._kernel_fd))
+        return _identity_of(self._kernel_fd)
 
     def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap, str]:
         for file in self._data:
@@ -448,6 +448,10 @@ def sync_directory(path: Path) -> None:
         sync_file(fd)
     finally:
         os.close(fd)
+
+
+def _identity_of(fd: int) -> tuple[int, ...]:
+    return (*_boot_id(), *_storage_of(fd))
 
 
 def _boot_id() -> tuple[int, int]:
@@ -565,7 +569,7 @@ def complete(path: Path, options: Options) -> list[tuple[str, int, int]]:
 def create_directory(
     path: Path,
     options: Options,
-    initialise: Callable[[mmap.mmap], None],
+    initialise: Callable[[mmap.mmap, tuple[int, ...]], None],
     *,
     data_dirs: list[Path],
     file_bytes: list[int],
@@ -609,7 +613,7 @@ def create_directory(
         _allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
         kernel_path = kernel_folder / KERNEL
         with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options.kernel_bytes) as mapping:
-            initialise(mapping)
+            initialise(mapping, _identity_of(kernel.fileno()))
             sync_file(kernel.fileno())
         options.data_files = names
         with open(aside / QUEUE_JSON, "wb") as text:

@@ -45,6 +45,7 @@ NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving 
 
 IDENTITY = range(L.H_BOOT_ID, L.H_MOUNT + 1)
 COPIED = "copied"
+FAILED = "a sync has failed"
 
 Progress = Callable[[int, int], None]
 
@@ -59,11 +60,7 @@ def needed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
     changed = _changed(files, words)
     if changed:
         return changed
-    if words[L.H_SYNC_FAILED]:
-        return "a sync has failed"
-    if words[L.H_SYNC_BEGUN] != words[L.H_SYNC_DONE]:
-        return "nobody knows how a sync ended"
-    return None
+    return FAILED if words[L.H_SYNC_FAILED] else None
 
 
 def _changed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
@@ -290,12 +287,14 @@ class Restore:
         """Cut short anywhere, the next open sees that it was, and does it again from what is still believed."""
         self._keep_damaged()
         if self.changed == COPIED:
-            # Before the kernel forgets whose it was: if power is lost in between, it is still a copy.
+            # Before the kernel forgets whose it was: if power is lost in between, it is still a copy. And marked: a
+            # kernel with another UUID than queue.json is then known to be on its way, and not somebody else's.
+            self._mark()
             self.options.uuid = str(uuid.uuid4())
             write_options(self.files.path, self.options)
             self.image[L.H_UUID], self.image[L.H_UUID + 1] = self.options.uuid_words
         old = self.old
-        if rewrite or old[L.H_SYNC_FAILED] or (self.trusted and old[L.H_SYNC_BEGUN] != old[L.H_SYNC_DONE]):
+        if rewrite or old[L.H_SYNC_FAILED]:
             self._rewrite()
         self.files.sync_data()  # before the kernel says that they are there
         words = Words(self.files.kernel, self.files.kernel_path)
@@ -303,6 +302,14 @@ class Restore:
             self._write_kernel(words)
         finally:
             words.close()
+
+    def _mark(self) -> None:
+        words = Words(self.files.kernel, self.files.kernel_path)
+        try:
+            words.raw(L.H_REPAIRING, 1)
+        finally:
+            words.close()
+        self.files.sync_kernel()
 
     def _keep_damaged(self) -> None:
         for name, data, known in self._aside:

@@ -7,14 +7,16 @@ however that ends. Nothing is decided by a pid. Whoever comes by hands back what
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.errors import Corrupt, Misuse, QueueClosed, TooManyClients, WrongFormat
+from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
+from penstock.store import restore
 from penstock.store.files import Clock, LocalFiles, body_name, read_options
 from penstock.store.kernel import OWED_ROOM, Kernel
 from penstock.store.words import Words
@@ -22,6 +24,9 @@ from penstock.timequeue.commit import Syncs
 from penstock.timequeue.notify import Bell
 
 Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+
+log = logging.getLogger("penstock")
 
 RETURNED_A_TURN_MAX = 1024  # messages handed back under one turn at the lock: about a millisecond, compiled
 DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an idle one each time it finds nothing
@@ -32,7 +37,7 @@ TOMBSTONE = bytes(L.WORD_BYTES)
 class Client:
     """An open queue directory, registered in its client table."""
 
-    def __init__(self, path: Path, *, clock: Clock, busy_s: float) -> None:
+    def __init__(self, path: Path, *, clock: Clock, busy_s: float, progress: Progress | None = None) -> None:
         self.path = path
         self.name = str(path)
         self.clock = clock
@@ -46,15 +51,43 @@ class Client:
         self.opened_us = clock.boot_us()
         self.files = LocalFiles(path, self.options, busy_s=busy_s)
         try:
+            self._trust(progress)
             self._start()
         except BaseException:
             self.files.close()
             raise
 
+    def _trust(self, progress: Progress | None) -> None:
+        """Before anything of the kernel is believed: is it what its last user left? If not, it is restored, by one
+        client while the others wait."""
+        try:
+            self._lock_or_wait_for_restore()
+            with memoryview(self.files.kernel) as data, data.cast("Q") as words:
+                self._check_header(words)
+                reason = restore.needed(self.files, words)
+            if reason is not None and not any(self.files.clients.alive(index) for index in range(L.CLIENTS)):
+                log.warning("%s: restoring: %s", self.name, reason)
+                for finding in restore.restore(
+                    self.files, self.options, after_power_loss=reason != restore.FAILED, progress=progress
+                ):
+                    log.warning("%s: byte %d: %s", finding.path, finding.offset, finding.what)
+        finally:
+            self.files.lock.release()
+
+    def _lock_or_wait_for_restore(self) -> None:
+        """A restore may take longer than anybody else may hold the lock."""
+        mark = L.H_REPAIRING * L.WORD_BYTES
+        while True:
+            try:
+                self.files.lock.acquire()
+                return
+            except QueueBusy:
+                if not any(self.files.kernel[mark : mark + L.WORD_BYTES]):
+                    raise
+
     def _start(self) -> None:
         self.words = Words(self.files.kernel, self.files.kernel_path)
         self.kernel = Kernel(self.words)
-        self._check_header()
         self.signature = self.options.signature
         self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files, L.H_WAKE, way=self.options.notify)
@@ -65,23 +98,25 @@ class Client:
         self.owner = 0
         self._register()
 
-    def _check_header(self) -> None:
+    def _check_header(self, words: memoryview) -> None:
         """The kernel is one of this format, of this queue and of its sizes."""
+        self.options = read_options(self.path)  # another one may have restored a copy meanwhile: it has a new UUID
         files = len(self.options.data_files)
         expected = L.regions(self.options.slots + 1 + files)
-        expected[L.H_UUID], expected[L.H_UUID + 1] = self.options.uuid_words
+        if not words[L.H_REPAIRING]:  # else it may just be getting the UUID that queue.json has already
+            expected[L.H_UUID], expected[L.H_UUID + 1] = self.options.uuid_words
         expected[L.H_FILES] = files
         expected[L.H_DATA_UNITS] = self.files.data_units
         for index, value in expected.items():
-            found = self.kernel.get(index)
+            found = words[index]
             if found != value:
                 raise Corrupt(
                     self.files.kernel_path, offset=index * L.WORD_BYTES, expected=f"{value:#x}", found=f"{found:#x}"
                 )
-        if self.kernel.get(L.H_FEATURES):
+        if words[L.H_FEATURES]:
             raise WrongFormat(
                 f"{self.name}: a newer Penstock keeps things in this queue that this version does not know "
-                f"(features {self.kernel.get(L.H_FEATURES):#x})"
+                f"(features {words[L.H_FEATURES]:#x})"
             )
 
     # ------------------------------------------------------------ turns at the lock

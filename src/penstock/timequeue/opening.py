@@ -15,6 +15,7 @@ from penstock.store.files import Clock, create_directory
 from penstock.store.kernel import initialise
 from penstock.store.options import Options
 from penstock.store.words import Words
+from penstock.timequeue.clients import Progress
 from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_seconds, queue_path
 
 SLOTS = 65_536
@@ -90,9 +91,11 @@ def create(
 
     header[L.H_UUID], header[L.H_UUID + 1] = options.uuid_words
 
-    def fill(mapping: Any) -> None:
+    def fill(mapping: Any, storage: tuple[int, ...]) -> None:
         words = Words(mapping, str(where))
         initialise(words, header, [size // L.UNIT_BYTES for size in file_bytes])
+        for i, word in enumerate(storage):
+            words.raw(L.H_BOOT_ID + i, word)
         words.close()
 
     create_directory(
@@ -101,6 +104,16 @@ def create(
     return TimeQueue(where, busy_s=busy_s, clock=clock)
 
 
-def open_queue(path: str | os.PathLike[str], *, busy_s: float = BUSY_S, clock: Clock | None = None) -> TimeQueue:
-    """Open a queue that exists. ``busy_s`` is how long a call may wait for the queue's lock before ``QueueBusy``."""
-    return TimeQueue(path, busy_s=busy_s, clock=clock)
+def open_queue(
+    path: str | os.PathLike[str],
+    *,
+    busy_s: float = BUSY_S,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> TimeQueue:
+    """Open a queue that exists. ``busy_s`` is how long a call may wait for the queue's lock before ``QueueBusy``.
+
+    The first to open it after a power loss restores it; ``progress(done_bytes, total_bytes)`` is told on the way, and
+    what was found wrong is logged.
+    """
+    return TimeQueue(path, busy_s=busy_s, clock=clock, progress=progress)

@@ -23,7 +23,7 @@ from penstock.timequeue import administration, upkeep
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
-from penstock.timequeue.clients import Client
+from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.puts import Entry, Producer, entries, entry
 
@@ -81,7 +81,14 @@ class TimeQueue:
     hello
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_s: float = BUSY_S, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_s: float = BUSY_S,
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         self._path = queue_path(path)
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
@@ -89,16 +96,16 @@ class TimeQueue:
         self._async_puts = AsyncPuts()
         self._id_prefix = ""
         self._client: Client | None = None
-        self._open()
+        self._open(progress)
         _opened.add(self)
 
-    def _open(self) -> None:
+    def _open(self, progress: Progress | None = None) -> None:
         with _opening:
             if self._client is None:  # else another thread was first, after a fork
-                self._open_alone()
+                self._open_alone(progress)
 
-    def _open_alone(self) -> None:
-        client = Client(self._path, clock=self._clock, busy_s=self._busy_s)
+    def _open_alone(self, progress: Progress | None) -> None:
+        client = Client(self._path, clock=self._clock, busy_s=self._busy_s, progress=progress)
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
         if self._id_prefix not in ("", client.id_prefix):  # after a fork

@@ -1,0 +1,32 @@
+"""Opening a queue for a command: a restore, which the first open after a power loss makes, shows how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from rich.progress import DownloadColumn, TransferSpeedColumn
+
+import penstock
+from penstock.cli.output import progress
+
+
+class Restoring(contextlib.ExitStack):
+    """Progress of a restore. The bar appears with the first report: most opens need no restore."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+        if self._bar is None:
+            self._bar = self.enter_context(progress(DownloadColumn(binary_units=True), TransferSpeedColumn()))
+            self._task = self._bar.add_task("restoring", total=total_bytes)
+        self._bar.update(self._task, completed=done_bytes)
+
+
+def open_queue(path: Path, **options: Any) -> penstock.TimeQueue:
+    with Restoring() as restoring:
+        return penstock.open(path, progress=restoring, **options)
