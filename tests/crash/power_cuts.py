@@ -245,7 +245,11 @@ class Worker:
         """The error it ended with, if any."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        return self.errors.read_text() if self.errors.exists() else None
+        if not self.errors.exists():
+            return None
+        text = self.errors.read_text()
+        self.errors.unlink()
+        return text
 
 
 def _die_with_parent() -> None:
@@ -464,6 +468,7 @@ def _outside(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _inside(options: argparse.Namespace) -> dict[str, int]:
+    _die_with_parent()  # and with us our mounts
     options.where.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * (options.minutes or 0)
 
