@@ -3,6 +3,7 @@
 from penstock.errors import (
     BodyTooLarge,
     Corrupt,
+    ImportStopped,
     LeaseLost,
     Misuse,
     NotAllowed,
@@ -21,7 +22,16 @@ from penstock.errors import (
 from penstock.interface import Queue
 from penstock.message import Message
 from penstock.store.words import compiled
-from penstock.timequeue import Draft, MessageIds, Stats, TimeQueue, create
+from penstock.timequeue import (
+    Draft,
+    MessageIds,
+    Stats,
+    TimeQueue,
+    backup,
+    create,
+    export_messages,
+    import_messages,
+)
 from penstock.timequeue import open_queue as open
 
 __version__ = "0.1.0"
@@ -30,6 +40,7 @@ __all__ = [
     "BodyTooLarge",
     "Corrupt",
     "Draft",
+    "ImportStopped",
     "LeaseLost",
     "Message",
     "MessageIds",
@@ -49,7 +60,10 @@ __all__ = [
     "TimeQueue",
     "TooManyClients",
     "WrongFormat",
+    "backup",
     "compiled",
     "create",
+    "export_messages",
+    "import_messages",
     "open",
 ]

@@ -74,6 +74,15 @@ class TooManyClients(PenstockError):
         self.limit = limit
 
 
+class ImportStopped(PenstockError):
+    """An import that ended early; why is its cause. ``messages`` of the export are in, ``skip=messages`` goes on."""
+
+    def __init__(self, queue: str, why: str, *, messages: int) -> None:
+        super().__init__(f"{why}; {messages} messages are in {queue}, skip={messages} goes on behind them")
+        self.queue = queue
+        self.messages = messages
+
+
 class LeaseLost(PenstockError):
     """This delivery is no longer ours: the lease ended, or somebody else has the message. Nothing was changed."""
 

@@ -15,11 +15,11 @@ from penstock.cli.app import COMMANDS, app
 
 from .conftest import END_S, Run, Start, one_error, rows
 
-NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 
 def test_the_commands_are_those_that_were_promised() -> None:
-    assert " ".join(NAMES) == "create put get peek ls stat cancel purge check repair doctor bench"
+    assert " ".join(NAMES) == "create put get peek ls stat cancel purge check repair backup export import doctor bench"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,6 +64,9 @@ ON_A_QUEUE = {
     "purge": ["--yes"],
     "check": [],
     "repair": [],
+    "backup": ["copy"],
+    "export": [],
+    "import": [],
 }
 
 
@@ -121,6 +124,12 @@ def test_a_folder_that_is_not_a_queue_is_one_line_that_says_so(run: Run, tmp_pat
         ["cancel", "q", "nonsense"],
         ["cancel", "q", "0123456789abcdef-1-1"],
         ["purge", "q"],
+        ["backup", "q"],
+        ["export", "q", "--state", "gone"],
+        ["import", "q", "--skip", "-1"],
+        ["import", "q", "--durability", "eventual"],
+        ["import", "q", "q/queue.json"],
+        ["import", "q"],
         ["bench", "--seconds", "0"],
     ],
     ids=" ".join,
@@ -163,7 +172,10 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     assert rows(run("cancel", path, put["id"], "--json", code=1)) == [{"id": put["id"], "cancelled": False}]
     assert rows(run("check", path, "--json"))[0]["ok"] is True
     assert rows(run("repair", path, "--json"))[0]["findings"] == []
-    assert rows(run("purge", path, "--yes", "--json")) == [{"removed": 2}]
+    assert rows(run("backup", path, tmp_path / "copy", "--json"))[0]["messages"] == 2
+    assert rows(run("export", path, tmp_path / "x.jsonl", "--json"))[0]["messages"] == 2
+    assert rows(run("import", path, tmp_path / "x.jsonl", "--json"))[0]["imported"] == 2
+    assert rows(run("purge", path, "--yes", "--json")) == [{"removed": 4}]
     assert rows(run("doctor", path, "--json"))[0]["checks"]
     assert rows(run("bench", tmp_path, "--seconds", "0.1", "--json"))[0]["results"]
 

@@ -13,11 +13,29 @@ import typer
 from typer.core import TyperGroup
 
 import penstock
-from penstock.cli import bench, cancel, check, create, doctor, exits, get, ls, peek, purge, put, repair, signals, stat
+from penstock.cli import (
+    backup,
+    bench,
+    cancel,
+    check,
+    create,
+    doctor,
+    exits,
+    export,
+    get,
+    import_,
+    ls,
+    peek,
+    purge,
+    put,
+    repair,
+    signals,
+    stat,
+)
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, peek, ls, stat, cancel, purge, check, repair, doctor, bench,
+    create, put, get, peek, ls, stat, cancel, purge, check, repair, backup, export, import_, doctor, bench,
 )  # fmt: skip
 
 
@@ -133,7 +151,7 @@ def _register() -> None:
     for module in COMMANDS:
         name = module.__name__.rpartition(".")[2]
         function: Callable[..., int] = getattr(module, name)
-        app.command(name, epilog=module.EXAMPLES)(function)
+        app.command(name.rstrip("_"), epilog=module.EXAMPLES)(function)  # import is a word of Python's
 
 
 _register()

@@ -1,7 +1,7 @@
 /* The CRC-32 of zlib, for the compiled core: with carry-less multiplication where the processor has it.
  *
  * A CRC is a remainder of polynomials. 16 bytes at the front of the data may be replaced by what they leave
- * 16 (or 64) bytes further on, which two multiplications tell; so the data folds into its last 16 bytes,
+ * 16 (or 64, or 128) bytes further on, which two multiplications tell; so the data folds into its last 16 bytes,
  * and only these go through the tables. The constants are remainders of powers of x, bits reversed:
  * tests/unit/test_record.py derives them again.
  */
@@ -82,10 +82,41 @@ PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsig
     crc = penstock_crc_by_tables(0, last, 16);
     return penstock_crc_by_tables(crc, data, (size_t)(end - data));
 }
+
+#if defined(__clang__) || __GNUC__ >= 9
+#define PENSTOCK_WIDE __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.1")))
+
+/* The same with two lanes in each register: what is left of all but the end of the data are 128 bytes. */
+PENSTOCK_WIDE static uint32_t penstock_crc_by_wide_folding(uint32_t crc, const unsigned char *data, size_t size) {
+    const __m256i by_128 = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x14a7fe880, 0x1e88ef372));
+    const unsigned char *end = data + size;
+    unsigned char left[128];
+    __m256i lanes[4];
+    for (int i = 0; i < 4; i++)
+        lanes[i] = _mm256_loadu_si256((const __m256i *)(data + 32 * i));
+    lanes[0] = _mm256_xor_si256(lanes[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, (int)crc));
+    for (data += 128; end - data >= 128; data += 128)
+        for (int i = 0; i < 4; i++) {
+            __m256i moved = _mm256_xor_si256(_mm256_clmulepi64_epi128(lanes[i], by_128, 0x00),
+                                             _mm256_clmulepi64_epi128(lanes[i], by_128, 0x11));
+            lanes[i] = _mm256_xor_si256(moved, _mm256_loadu_si256((const __m256i *)(data + 32 * i)));
+        }
+    for (int i = 0; i < 4; i++)
+        _mm256_storeu_si256((__m256i *)(left + 32 * i), lanes[i]);
+    crc = penstock_crc_by_folding(0, left, sizeof left);
+    if (end - data >= 32)
+        return penstock_crc_by_folding(crc, data, (size_t)(end - data));
+    return penstock_crc_by_tables(crc, data, (size_t)(end - data));
+}
+#endif
 #endif
 
 static inline uint32_t penstock_crc32(const unsigned char *data, size_t size, uint32_t start) {
 #if defined(__x86_64__) && defined(__GNUC__)
+#ifdef PENSTOCK_WIDE
+    if (size >= 512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2"))
+        return ~penstock_crc_by_wide_folding(~start, data, size);
+#endif
     if (size >= 32 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
         return ~penstock_crc_by_folding(~start, data, size);
 #endif

@@ -374,6 +374,16 @@ class LocalFiles:
         if sync:
             sync_file(self._bodies)
 
+    def sync_bodies(self) -> None:
+        """Sync every body there is."""
+        for name in self.body_names():
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+            try:
+                sync_file(fd)
+            finally:
+                os.close(fd)
+        sync_file(self._bodies)
+
     def read_body(self, name: str) -> bytes:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
         with open(fd, "rb") as file:
@@ -533,6 +543,14 @@ def read_options(path: Path) -> Options:
     return parse(text, str(path), str(path / QUEUE_JSON))
 
 
+def private_memory(size_bytes: int) -> mmap.mmap:
+    """Zeroed memory of our own, in large pages where there are any: a page that is first touched costs a fault."""
+    memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
 def write_options(path: Path, options: Options) -> None:
     """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
     aside = path / f"{QUEUE_JSON}.new"
@@ -574,8 +592,12 @@ def create_directory(
     data_dirs: list[Path],
     file_bytes: list[int],
     progress: Callable[[int], None] | None = None,
+    fill: Callable[[LocalFiles], None] | None = None,
 ) -> None:
-    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins."""
+    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins.
+
+    ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise QueueExists(f"{path}: there is something here already")
     aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
@@ -616,6 +638,12 @@ def create_directory(
             initialise(mapping, _identity_of(kernel.fileno()))
             sync_file(kernel.fileno())
         options.data_files = names
+        if fill is not None:
+            files = LocalFiles(aside, options, busy_s=0.0)
+            try:
+                fill(files)
+            finally:
+                files.close()
         with open(aside / QUEUE_JSON, "wb") as text:
             text.write(msgspec.json.format(msgspec.json.encode(options), indent=1))
             text.flush()

@@ -100,13 +100,36 @@ def check_image(image: Image) -> None:
         if number >= image.view[L.H_NUMBER_NEXT]:
             image.say_slot(slot, L.S_WORD, f"number {number} was never given")
         by_state[state].add(slot)
+    kept = _check_kept(image, by_state[L.STATE_VACANT])
     _check_order(image, by_state)
-    _check_vacant(image, by_state[L.STATE_VACANT])
+    _check_vacant(image, by_state[L.STATE_VACANT] - kept)
     _check_chains(image, by_state)
-    _check_ring(image, set().union(*(by_state[state] for state in LIVE)))
+    _check_ring(image, kept.union(*(by_state[state] for state in LIVE)))
+    _check_numbers(image)
     image.expect(L.H_WAITING, "the count of waiting messages", len(by_state[L.STATE_WAITING]))
     image.expect(L.H_PENDING, "the count of pending messages", len(by_state[L.STATE_PENDING]))
     image.expect(L.H_FILLING, "the count of messages being filled", len(by_state[L.STATE_FILLING]))
+
+
+def _check_kept(image: Image, vacant: set[int]) -> set[int]:
+    """Slots whose message is gone and whose room must stay until the next index sync."""
+    kept: set[int] = set()
+    for head, what in ((L.H_RETAINED, "retained"), (L.H_RETIRING, "retiring")):
+        for slot in image.walk(image.view[head], L.S_CHAIN, f"the list of {what} slots"):
+            if slot not in vacant or slot in kept:
+                image.say_slot(slot, L.S_WORD, f"on the list of {what} slots and not vacant, or there twice")
+            kept.add(slot)
+    image.expect(L.H_KEPT, "the count of retained and retiring slots", len(kept))
+    return kept
+
+
+def _check_numbers(image: Image) -> None:
+    """A number that is called safe and is not below the limit could be given again after a power loss."""
+    limit = image.view[L.H_NUMBER_LIMIT]
+    if limit > L.MASK48:
+        image.say(L.H_NUMBER_LIMIT, f"the number limit is {limit}")
+    if image.view[L.H_NUMBER_SAFE] > limit:
+        image.say(L.H_NUMBER_SAFE, f"numbers below {image.view[L.H_NUMBER_SAFE]} are safe, with a limit of {limit}")
 
 
 def _check_order(image: Image, by_state: dict[int, set[int]]) -> None:

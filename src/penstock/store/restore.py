@@ -28,6 +28,7 @@ from penstock.store.files import (
     Lock,
     body_name,
     complete,
+    private_memory,
     read_options,
     write_options,
 )
@@ -122,7 +123,7 @@ class Restore:
                 expected=f"a kernel of {self._header[L.H_KERNEL_BYTES]} bytes for {options.slots} slots",
                 found=f"{options.kernel_bytes} bytes",
             )
-        self.image = memoryview(bytearray(options.kernel_bytes)).cast("Q")
+        self.image = memoryview(private_memory(options.kernel_bytes)).cast("Q")
         self._fill_header()
         self.kernel = Kernel(Words(self.image, f"{files.kernel_path} (new)"))
         self.scan = Scan(self.image, self.kernel, len(options.data_files), options.signature)

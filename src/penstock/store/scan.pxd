@@ -42,7 +42,7 @@ cdef class Scan:
     @cython.locals(n=u64)
     cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
 
-    @cython.locals(batches="unsigned long long[::1]", slot=u64, unknown=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
+    @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
                    lives=bint)
     cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1
     @cython.locals(state=u64)

@@ -156,8 +156,9 @@ class Scan:
             number = self.view[at]
             if word == 0 and number == 0:
                 continue
-            for unknown in range(self.fresh, slot):
-                self.vacate(unknown, 0)  # it was used before this one, and nothing of that has stayed
+            while self.fresh < slot:  # never used as far as is known, but below one that was
+                self.vacate(self.fresh, 0)
+                self.fresh += 1
             self.fresh = slot + 1
             known = word >> L.NUMBER_SHIFT
             state = (word >> L.STATE_SHIFT) & 0xF

@@ -3,18 +3,25 @@
 from penstock.store.recovery import Finding, check_queue
 from penstock.store.restore import repair_queue, restore_queue
 from penstock.timequeue.administration import Stats
+from penstock.timequeue.copying import Backup, Export, Imported, backup, export_messages, import_messages
 from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Draft
 from penstock.timequeue.timequeue import MessageIds, TimeQueue
 
 __all__ = [
+    "Backup",
     "Draft",
+    "Export",
     "Finding",
+    "Imported",
     "MessageIds",
     "Stats",
     "TimeQueue",
+    "backup",
     "check_queue",
     "create",
+    "export_messages",
+    "import_messages",
     "open_queue",
     "repair_queue",
     "restore_queue",

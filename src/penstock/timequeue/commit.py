@@ -11,6 +11,7 @@ Counting syncs instead of offsets matters: "synced up to here" would confirm a r
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ DATA_BYTES_AT = 1 << 20  # in the file ``clients``, behind the clients' own
 INDEX_BYTES_AT = DATA_BYTES_AT + LEADERS
 PATIENCE_S = 0.01  # the least time that a follower waits for a leader it does not know
 CHAIN_LOOKED_MAX = 4096
+GATHER_SHARE = 0.3  # of a sync's usual time: so long a leader waits at most for those that the last one served
+GATHER_S_MAX = 0.001
 
 BEGUN, DONE, BELL, BEGUN_US = range(4)  # words of a kind of sync, from its first one on
 
@@ -38,7 +41,7 @@ def nothing(led: bool) -> None:
 
 class SharedSync:
     """One kind of sync of one queue, as one client sees it. ``perform`` is told whether an earlier one may have failed
-    without a word; ``served_by_any`` says that it can make up for that."""
+    without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time."""
 
     def __init__(
         self,
@@ -48,8 +51,10 @@ class SharedSync:
         perform: Callable[[bool], None],
         *,
         served_by_any: bool,
+        gather: Callable[[float], None] | None = None,
     ) -> None:
         self._client = client
+        self._gather = gather
         self._served_by_any = served_by_any
         self._kernel = client.kernel
         self._word = first_word
@@ -115,6 +120,8 @@ class SharedSync:
                 self._bell.ring(L.MASK32)
 
     def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if self._gather is not None:
+            self._gather(min(GATHER_SHARE * self._usual_s, GATHER_S_MAX))
         number, shared, doubtful = self._client.turn(self._begin)
         started = time.perf_counter()
         try:
@@ -175,8 +182,21 @@ class Syncs:
         self._client = client
         self._kernel = client.kernel
         self._files = client.files
-        self.commits = SharedSync(client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, served_by_any=False)
+        self.commits = SharedSync(
+            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, served_by_any=False, gather=self._gather
+        )
         self.index = SharedSync(client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, served_by_any=True)
+
+    def _gather(self, longest_s: float) -> None:
+        """Producers that one sync served come back at about the same time. The first to come back would lead a sync for
+        itself and have all others wait for the next: it lets them run, until they are there or time is up."""
+        expected = self._kernel.get(L.H_SYNC_GROUP)
+        filling = self._kernel.get(L.H_FILLING)
+        deadline = time.perf_counter() + longest_s
+        while filling < expected and time.perf_counter() < deadline:
+            os.sched_yield()
+            filling = self._kernel.get(L.H_FILLING)
+        self._kernel.note(L.H_SYNC_GROUP, filling)
 
     def _sync_data(self, doubtful: bool) -> None:
         self._files.sync_data()

@@ -1,0 +1,165 @@
+"""How long a restore of a large queue takes, against reading its data file once from the page cache.
+
+Run as ``python -m bench.restore_speed [messages] [body_bytes]``. Makes a queue in a temporary directory, then measures
+reading and restoring in turns, each restore in a process of its own, and prints the times, their ratio, and the most
+anonymous memory that a restore had. Three kinds of kernel: as its last user left it, with stale slots (those of the
+second half of the messages lost), and lost as a whole. Two kinds of order: all always due, and all with random times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+import penstock
+from penstock.store import layout as L
+from penstock.timequeue import Draft, check_queue, restore_queue
+
+ROUNDS = 3
+BUFFER_BYTES = 1 << 20
+BATCH = 1000
+KERNELS = ("kept", "half", "lost")
+
+
+def read_s(path: Path) -> float:
+    """Seconds to read a file once, with a buffer of 1 MiB."""
+    buffer = bytearray(BUFFER_BYTES)
+    started = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    return time.perf_counter() - started
+
+
+def build(path: Path, messages: int, body_bytes: int, *, timed: bool) -> None:
+    """A queue whose data file is full of waiting messages of this size."""
+    rng = random.Random(1)
+    units = L.units(body_bytes)
+    data_bytes = -(-messages * units * L.UNIT_BYTES // L.PAGE_BYTES) * L.PAGE_BYTES
+    body = rng.randbytes(body_bytes)
+    with penstock.create(path, slots=messages, data_bytes=data_bytes, durability="relaxed") as queue:
+        for start in range(0, messages, BATCH):
+            count = min(BATCH, messages - start)
+            queue.put_many([Draft(body=body, delay=rng.random() * 1e6 if timed else None) for _ in range(count)])
+
+
+def spoil(path: Path, kernel: str) -> None:
+    """Make the kernel one of ``KERNELS``."""
+    if kernel == "kept":
+        return
+    size = (path / "kernel").stat().st_size
+    with open(path / "kernel", "r+b") as file:
+        file.seek(L.H_SLOTS_AT * L.WORD_BYTES)
+        slots_at = int.from_bytes(file.read(L.WORD_BYTES), "little") * L.WORD_BYTES
+        start = slots_at + (size - slots_at) // 2 // L.PAGE_BYTES * L.PAGE_BYTES if kernel == "half" else slots_at
+        file.seek(start)
+        left = size - start
+        while left > 0:
+            left -= file.write(bytes(min(left, 1 << 16)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def anonymous_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def restore_here(path: Path) -> None:
+    """Restore, in this process, and print seconds and the most anonymous memory that a sampling thread saw."""
+    most = 0
+    over = threading.Event()
+
+    def sample() -> None:
+        nonlocal most
+        while not over.wait(0.01):
+            most = max(most, anonymous_bytes())
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    started = time.perf_counter()
+    findings = restore_queue(path, progress=lambda done, total: None)
+    took_s = time.perf_counter() - started
+    over.set()
+    sampler.join()
+    print(json.dumps({"took_s": took_s, "anonymous_bytes": max(most, anonymous_bytes()), "findings": len(findings)}))
+
+
+def measure(folder: Path, messages: int, body_bytes: int, *, timed: bool) -> list[dict[str, float | str | bool]]:
+    """Times of each kind of kernel, read and restored in turns."""
+    path = folder / "queue"
+    build(path, messages, body_bytes, timed=timed)
+    rows: list[dict[str, float | str | bool]] = []
+    try:
+        for kernel in KERNELS:
+            reads, restores, anonymous, ratios = [], [], 0, []
+            for _ in range(ROUNDS):
+                spoil(path, kernel)
+                reads.append(read_s(path / "data.0"))
+                command = [sys.executable, "-m", "bench.restore_speed", "--restore", str(path)]
+                done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                restores.append(done["took_s"])
+                ratios.append(restores[-1] / reads[-1])
+                anonymous = max(anonymous, done["anonymous_bytes"])
+            rows.append(
+                {
+                    "kernel": kernel,
+                    "timed": timed,
+                    "read_s": median(reads),
+                    "restore_s": median(restores),
+                    "ratio": median(ratios),
+                    "anonymous_bytes": anonymous,
+                }
+            )
+        with penstock.open(path) as queue:
+            waiting = queue.stats().waiting
+        if waiting != messages:
+            raise SystemExit(f"{waiting} of {messages} messages are there after the restore")
+    finally:
+        shutil.rmtree(path)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("messages", nargs="?", type=int, default=1 << 20)
+    parser.add_argument("body_bytes", nargs="?", type=int, default=2048 - L.RECORD_BYTES)
+    parser.add_argument("--check", action="store_true", help="check the restored queue as well")
+    parser.add_argument("--restore", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.restore:
+        restore_here(arguments.restore)
+        return 0
+    print(f"{arguments.messages} messages of {arguments.body_bytes} bytes; compiled: {penstock.compiled}")
+    with tempfile.TemporaryDirectory() as folder:
+        for timed in (False, True):
+            for row in measure(Path(folder), arguments.messages, arguments.body_bytes, timed=timed):
+                print(
+                    f"{'timed' if timed else 'ready'}, kernel {row['kernel']}: read {row['read_s']:.3f} s, "
+                    f"restore {row['restore_s']:.3f} s, ratio {row['ratio']:.2f}, "
+                    f"anonymous {float(row['anonymous_bytes']) / 1e6:.0f} MB",
+                    flush=True,
+                )
+    if arguments.check:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "queue"
+            build(path, arguments.messages, arguments.body_bytes, timed=True)
+            restore_queue(path)
+            print(f"findings after the restore: {len(check_queue(path))}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
