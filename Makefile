@@ -52,7 +52,7 @@ soak:  ## run the soak test for MINUTES=10
 	@$(CORE) && PYTHONPATH=$$core $(PY) tests/soak.py --minutes $(MINUTES)
 
 test-deps:  ## install what the tests need from the system
-	@echo "penstock: the tests need nothing from the system's package manager"
+	@tools/test_deps.sh
 
 build:  ## compile the core (PENSTOCK_PURE=0 shows why it fails)
 	$(SETUP) run build

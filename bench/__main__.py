@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
     )
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Penstock against LMDB, SQLite, litequeue, a raw file, pyzmq and multiprocessing.Queue.",
+        description="Penstock against LMDB, SQLite, litequeue, Redis, a raw file, pyzmq and multiprocessing.Queue.",
         epilog=f"scenarios:\n{scenarios}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

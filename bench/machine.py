@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import shutil
 import sqlite3
+import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,9 @@ def describe(directory: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "penstock": penstock.__version__,
         "core": "compiled" if penstock.compiled else "interpreted",
-        "versions": {"sqlite": sqlite3.sqlite_version} | {name: _version(name) for name in PACKAGES},
+        "versions": {"sqlite": sqlite3.sqlite_version}
+        | {name: _version(name) for name in PACKAGES}
+        | {"redis-server": _redis_version()},
     }
 
 
@@ -45,3 +50,11 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _redis_version() -> str | None:
+    if shutil.which("redis-server") is None:
+        return None
+    told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"v=(\S+)", told)
+    return found[1] if found else None

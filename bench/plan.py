@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BODY_SIZES = (200, 4096)
+ONE_SIZE = {"m": (200,)}  # scenarios that are not measured with each of them
 
 RATE = "messages/s"
 SECONDS = "s"
@@ -21,8 +22,12 @@ TITLES = {
     "i": "wake-up of a receiver blocked in another process",
     "j": "depth: {deep:,} waiting messages against 1,000",
     "k": "memory of a process that streams {stream_gb:g} GB through a 256 MB queue",
+    "l": "durable put, single, one producer",
+    "m": "durable put, single, 16 producer processes",
+    "n": "durable put in batches of 1000",
 }
-UNITS = dict.fromkeys("abcdefg", RATE) | dict.fromkeys("hi", SECONDS)
+UNITS = dict.fromkeys("abcdefgmn", RATE) | dict.fromkeys("hil", SECONDS)
+DURABLE = "lmn"
 LETTERS = "".join(TITLES)
 
 
@@ -34,12 +39,16 @@ class Target:
     reference: str | None
     factor: float
     at_least: bool = True
+    body_bytes: int | None = None  # None: for every size that is measured
 
     def met(self, value: float) -> bool:
         return value >= self.factor if self.at_least else value <= self.factor
 
 
-# For the compiled core, for both sizes of bodies.
+RAW = "raw file"
+BEST = "best of the others"  # in each round; the raw file is a bound, not one of them
+
+# For the compiled core.
 TARGETS = (
     Target("a", "LMDB", 1.3),
     Target("a", "SQLite", 8),
@@ -54,7 +63,31 @@ TARGETS = (
     Target("g", "LMDB", 1),
     Target("h", None, 0.5e-3, at_least=False),
     Target("i", "pyzmq", 1, at_least=False),
+    Target("l", RAW, 1.2, at_least=False),
+    Target("l", "SQLite FULL", 1, at_least=False),
+    Target("m", RAW, 1),
+    Target("m", BEST, 1.5),
+    Target("n", "LMDB", 1.3, body_bytes=200),
+    Target("n", "Redis", 1.1, body_bytes=200),
+    Target("n", "SQLite FULL", 2.5, body_bytes=200),
+    Target("n", RAW, 0.2, body_bytes=200),
+    Target("n", "LMDB", 1.5, body_bytes=4096),
+    Target("n", RAW, 0.4, body_bytes=4096),
 )
+
+
+def targets_for(scenario: str, body_bytes: int) -> list[Target]:
+    return [t for t in TARGETS if t.scenario == scenario and t.body_bytes in (None, body_bytes)]
+
+
+PRODUCERS = 16
+PRODUCERS_MORE = 64
+# Of many producers, each at least so much.
+SHARING_TARGETS = {
+    "puts a sync": 8.0,
+    "share of the unluckiest producer": 0.5,
+    "64 producers to 16": 1.0,
+}
 
 # Deep against shallow, for each operation. "About as fast as an empty one" is read as at most half as much again.
 DEPTH_TARGETS = {
@@ -86,6 +119,9 @@ class Sizes:
     wake_ups: int
     deep: int
     stream_gb: float
+    durable_turns: int
+    producing_s: float
+    durable_batched: dict[int, int]
 
 
 DEFAULT = Sizes(
@@ -100,6 +136,9 @@ DEFAULT = Sizes(
     wake_ups=200,
     deep=1_000_000,
     stream_gb=1,
+    durable_turns=60,
+    producing_s=1.25,
+    durable_batched={200: 20_000, 4096: 10_000},
 )
 QUICK = Sizes(
     rounds=3,
@@ -113,6 +152,9 @@ QUICK = Sizes(
     wake_ups=60,
     deep=100_000,
     stream_gb=0.5,
+    durable_turns=20,
+    producing_s=0.5,
+    durable_batched={200: 10_000, 4096: 4_000},
 )
 
 # Slow systems move fewer messages, so that a run ends; a rate is a rate.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.plan import RATE, UNITS
+from bench.plan import DURABLE, RATE, UNITS
 from bench.report import body
-from bench.results import OURS, Results
+from bench.results import OURS, Figure, Results
 
 # Penstock stands out, what keeps messages on disk is blue and green, what does not is grey.
 COLOURS = {
@@ -15,7 +15,10 @@ COLOURS = {
     "LMDB": "#2e6f95",
     "SQLite": "#5fa8d3",
     "SQLite NORMAL": "#a9cfe6",
+    "SQLite FULL": "#5f7fd3",
     "litequeue": "#8fc0a9",
+    "litequeue FULL": "#5f9c80",
+    "Redis": "#9b72aa",
     "raw file": "#c9b458",
     "pyzmq": "#7a7a7a",
     "mp.Queue": "#b5b5b5",
@@ -23,6 +26,9 @@ COLOURS = {
 LABELS = {
     "SQLite": "SQLite (synchronous OFF)",
     "SQLite NORMAL": "SQLite (synchronous NORMAL)",
+    "SQLite FULL": "SQLite (synchronous FULL)",
+    "litequeue FULL": "litequeue (synchronous FULL)",
+    "Redis": "Redis (appendfsync always)",
     "raw file": "raw file (no queue)",
     "pyzmq": "pyzmq (not durable)",
     "mp.Queue": "mp.Queue (not durable)",
@@ -35,6 +41,9 @@ NAMES = {
     "e": "2 → 2 processes",
     "f": "2 → 2 processes,\nbatches of 100",
     "g": "scheduled\ninsert",
+    "l": "durable put",
+    "m": "durable put,\n16 processes",
+    "n": "durable put,\nbatches of 1000",
 }
 BAR = 1.0
 GAP = 1.2  # between two scenarios
@@ -47,7 +56,7 @@ def draw(results: Results, path: Path, machine: dict[str, Any]) -> None:
     from matplotlib import pyplot
     from matplotlib.patches import Patch
 
-    groups = [(scenario, size) for scenario, size in results.groups() if UNITS[scenario] == RATE]
+    groups = [(scenario, size) for scenario, size in results.groups() if UNITS[scenario] == RATE or scenario in DURABLE]
     sizes = sorted({size for _, size in groups})
     scenarios = sorted({scenario for scenario, _ in groups})
     if not groups:
@@ -65,7 +74,7 @@ def draw(results: Results, path: Path, machine: dict[str, Any]) -> None:
     figure.supxlabel(
         f"messages a second, more is better (log scale); medians, lines from the lowest to the highest round\n"
         f"{machine['cores']} cores, {machine['file_system']}, Python {machine['python']}, {machine['core']} core, "
-        f"relaxed durability",
+        f"relaxed durability unless it says durable",
         fontsize=9,
         color="#555555",
     )
@@ -106,6 +115,8 @@ def _bar(panel: Any, results: Results, scenario: str, size: int, name: str, at: 
     figure = results.figure(scenario, size, name)
     if figure is None:
         return
+    if UNITS[scenario] != RATE:  # seconds for one put
+        figure = Figure(1 / figure.median, 1 / figure.high, 1 / figure.low, figure.rounds)
     panel.barh(at, figure.median, height=BAR * 0.86, color=COLOURS[name])
     panel.plot([figure.low, figure.high], [at, at], color="#222222", linewidth=1, alpha=0.6)
     panel.annotate(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bench.plan import RATE, TARGETS, TITLES, UNITS, Sizes
+from bench.plan import BEST, DURABLE, PRODUCERS_MORE, RATE, TITLES, UNITS, Sizes, targets_for
 from bench.results import OURS, Figure, Results, Verdict, percentile
 
 
 def machine_note(machine: dict[str, Any], skipped: list[str]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     lines = [
-        f"Penstock {machine['penstock']}, {machine['core']} core, relaxed durability for everything",
+        f"Penstock {machine['penstock']}, {machine['core']} core; "
+        f"{', '.join(DURABLE)} durable, everything else with relaxed durability",
         f"{machine['processor']}, {machine['cores']} cores (load {machine['load_before']:.1f} before the run), "
         f"Linux {machine['kernel']}, {machine['file_system']}",
         f"Python {machine['python']}, {versions}",
@@ -26,6 +27,8 @@ def machine_note(machine: dict[str, Any], skipped: list[str]) -> str:
 
 def tables(results: Results, sizes: Sizes) -> str:
     parts = [_group_table(results, scenario, size, sizes) for scenario, size in results.groups()]
+    if results.sharing:
+        parts.append(_sharing_table(results))
     if results.depth:
         parts.append(_depth_table(results, sizes))
     if results.memory:
@@ -58,7 +61,7 @@ def _group_table(results: Results, scenario: str, size: int, sizes: Sizes) -> st
 def _comparison(results: Results, scenario: str, size: int, name: str) -> list[str]:
     """Ratio, target and verdict, as far as there are any."""
     reference = None if name == OURS else name
-    target = next((t for t in TARGETS if t.scenario == scenario and t.reference == reference), None)
+    target = next((t for t in targets_for(scenario, size) if t.reference == reference), None)
     if reference is None:
         ours = results.figure(scenario, size, OURS)
         return ["", f"<= {duration(target.factor)}", yes(target.met(ours.median))] if target and ours else []
@@ -69,6 +72,16 @@ def _comparison(results: Results, scenario: str, size: int, name: str) -> list[s
         return [factor(ratio.median)]
     sign = ">=" if target.at_least else "<="
     return [factor(ratio.median), f"{sign} {factor(target.factor)}", yes(target.met(ratio.median))]
+
+
+def _sharing_table(results: Results) -> str:
+    rows = []
+    for verdict in results.verdicts():
+        if verdict.scenario == "m" and (not verdict.reference or verdict.reference == BEST):
+            name = f"rate to the {BEST}" if verdict.reference else verdict.subject
+            rows.append([name, _spread(verdict.value, number), f">= {number(verdict.target)}", yes(verdict.met)])
+    heads = ["", "median (range)", "target", ""]
+    return _table(f"m  what 16 producers share, and {PRODUCERS_MORE} of them, {body(200)}", heads, rows)
 
 
 def _depth_table(results: Results, sizes: Sizes) -> str:
@@ -111,7 +124,7 @@ def _memory_note(results: Results, sizes: Sizes) -> str:
 def _targets_table(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
-        show = factor if verdict.reference else size_of if verdict.scenario == "k" else duration
+        show = factor if verdict.reference else PLAIN.get(verdict.scenario, duration)
         subject = verdict.subject.partition(",")[0] if verdict.scenario in "gh" else verdict.subject
         rows.append(
             [
@@ -166,5 +179,13 @@ def size_of(value: float) -> str:
     return f"{value / 1e6:.0f} MB"
 
 
+def number(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
 def yes(met: bool) -> str:
     return "yes" if met else "NO"
+
+
+# How a figure that is compared with nothing is shown, where it is no duration.
+PLAIN = {"k": size_of, "m": number}

@@ -7,7 +7,17 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from bench.plan import DEPTH_TARGETS, MEMORY_TARGET_BYTES, TARGETS, TITLES, UNITS, Target
+from bench.plan import (
+    BEST,
+    DEPTH_TARGETS,
+    MEMORY_TARGET_BYTES,
+    RAW,
+    SHARING_TARGETS,
+    TITLES,
+    UNITS,
+    Target,
+    targets_for,
+)
 
 OURS = "Penstock"
 
@@ -50,10 +60,12 @@ class Results:
     def __init__(self) -> None:
         # (scenario, size of the body, system) to {round: value}
         self.samples: dict[tuple[str, int, str], dict[int, float]] = defaultdict(dict)
-        # The single delays of h and i, of all rounds together
+        # The single delays of h, i and l, of all rounds together
         self.delays: dict[tuple[str, int, str], list[float]] = defaultdict(list)
         # operation to {round: (deep, shallow)}
         self.depth: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+        # what many producers share, to {round: value}
+        self.sharing: dict[str, dict[int, float]] = defaultdict(dict)
         self.memory: dict[str, Any] | None = None
 
     def add(self, scenario: str, body_bytes: int, system: str, round_number: int, value: float) -> None:
@@ -67,6 +79,10 @@ class Results:
         for name, pair in operations.items():
             self.depth[name][round_number] = pair
 
+    def add_sharing(self, round_number: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self.sharing[name][round_number] = value
+
     def figure(self, scenario: str, body_bytes: int, system: str) -> Figure | None:
         found = self.samples.get((scenario, body_bytes, system))
         return Figure.of(list(found.values())) if found else None
@@ -74,9 +90,19 @@ class Results:
     def ratio(self, scenario: str, body_bytes: int, reference: str) -> Figure | None:
         """Penstock to a reference: the median of the rounds' ratios, since what disturbs a round disturbs both."""
         ours = self.samples.get((scenario, body_bytes, OURS), {})
-        theirs = self.samples.get((scenario, body_bytes, reference), {})
+        theirs = self._theirs(scenario, body_bytes, reference)
         common = [ours[number] / theirs[number] for number in ours if number in theirs]
         return Figure.of(common) if common else None
+
+    def _theirs(self, scenario: str, body_bytes: int, reference: str) -> dict[int, float]:
+        if reference != BEST:
+            return self.samples.get((scenario, body_bytes, reference), {})
+        best: dict[int, float] = {}
+        for name in self.systems(scenario, body_bytes):
+            if name not in (OURS, RAW):
+                for number, value in self.samples[scenario, body_bytes, name].items():
+                    best[number] = max(value, best.get(number, value))
+        return best
 
     def groups(self) -> list[tuple[str, int]]:
         """The scenarios and sizes that were measured, in order."""
@@ -99,9 +125,10 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         found = []
         for scenario, body_bytes in self.groups():
-            for target in TARGETS:
-                if target.scenario == scenario:
-                    found += self._verdict(target, body_bytes)
+            for target in targets_for(scenario, body_bytes):
+                found += self._verdict(target, body_bytes)
+        for name, rounds in self.sharing.items():
+            found.append(_judge(Target("m", None, SHARING_TARGETS[name]), name, None, Figure.of(list(rounds.values()))))
         for name, (_, _, ratio) in self.depth_figures().items():
             target = Target(
                 "j", "1,000 waiting" if name != "open" else "an empty one", DEPTH_TARGETS[name], at_least=False
@@ -125,6 +152,10 @@ class Results:
             "depth": {
                 name: {"deep_s": asdict(deep), "shallow_s": asdict(shallow), "ratio": asdict(ratio)}
                 for name, (deep, shallow, ratio) in self.depth_figures().items()
+            },
+            "sharing": {
+                name: asdict(Figure.of(list(rounds.values()))) | {"samples": list(rounds.values())}
+                for name, rounds in self.sharing.items()
             },
             "memory": self.memory,
             "targets": [asdict(verdict) for verdict in self.verdicts()],

@@ -6,16 +6,16 @@ import sys
 import time
 from pathlib import Path
 
-from bench.plan import BODY_SIZES, Sizes, count_for
+from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, Sizes, count_for
 from bench.report import body
-from bench.results import Results
-from bench.scenarios import memory, processes, throughput, timing
+from bench.results import OURS, Results
+from bench.scenarios import durable, memory, processes, throughput, timing
 from bench.scenarios.depth import Depth
 from bench.scenarios.scheduled import Scheduled
 from bench.systems.interface import System
 
 # Scenarios that are measured together, as one needs the other's work.
-TOGETHER = ("ac", "bd", "e", "f", "g", "h", "i")
+TOGETHER = ("ac", "bd", "e", "f", "g", "h", "i", "l", "m", "n")
 
 
 class Run:
@@ -45,10 +45,13 @@ class Run:
         for letters in TOGETHER:
             if not self.wanted & set(letters):
                 continue
-            for size in BODY_SIZES:
+            for size in ONE_SIZE.get(letters, BODY_SIZES):
                 self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(letters)} with {body(size)}")
                 taking = [system for system in self.systems if set(letters) & set(system.scenarios) & self.wanted]
                 turn = number % max(len(taking), 1)
+                if letters == "l":
+                    self._latency(taking, size, number)
+                    continue
                 for system in taking[turn:] + taking[:turn]:
                     self._measure(letters, size, system, number)
         if "j" in self.wanted:
@@ -65,11 +68,29 @@ class Run:
             for letter, delays in measure(system, self.below, count=count, body_bytes=size).items():
                 self.results.add_delays(letter, size, kind.name, number, delays)
             return
-        for letter, value in self._rates(letters, size, system).items():
+        for letter, value in self._rates(letters, size, system, number).items():
             if letter in self.wanted:
                 self.results.add(letter, size, kind.name, number, value)
 
-    def _rates(self, letters: str, size: int, system: System) -> dict[str, float]:
+    def _latency(self, kinds: list[type[System]], size: int, number: int) -> None:
+        """All systems take turns."""
+        systems = [kind() for kind in kinds]
+        turns = self.sizes.durable_turns
+        found = durable.latency(systems, self.below, turns=turns, body_bytes=size, first=number)
+        for name, delays in found.items():
+            self.results.add_delays("l", size, name, number, delays)
+
+    def _many(self, kind: type[System], size: int, number: int) -> float:
+        """The rate of 16 producers. Penstock's are counted in more ways, and are 64 as well."""
+        seconds = self.sizes.producing_s
+        found = durable.many(kind(), self.below, producers=PRODUCERS, seconds=seconds, body_bytes=size)
+        if kind.name == OURS:
+            more = durable.many(kind(), self.below, producers=PRODUCERS_MORE, seconds=seconds, body_bytes=size)
+            values = (found.puts_a_sync or 0.0, found.least_share, more.rate / found.rate)
+            self.results.add_sharing(number, dict(zip(SHARING_TARGETS, values, strict=True)))
+        return found.rate
+
+    def _rates(self, letters: str, size: int, system: System, number: int) -> dict[str, float]:
         sizes = self.sizes
         if letters == "ac":
             count = count_for(system.name, "a", sizes.single)
@@ -83,6 +104,10 @@ class Run:
         if letters == "f":
             count = count_for(system.name, "f", sizes.processes_batched[size])
             return processes.end_to_end(system, self.below, count=count, body_bytes=size, batch=True)
+        if letters == "m":
+            return {"m": self._many(type(system), size, number)}
+        if letters == "n":
+            return {"n": durable.batches(system, self.below, count=sizes.durable_batched[size], body_bytes=size)}
         return self._prepared(system, size).round()
 
     def _prepared(self, system: System, size: int) -> Scheduled:

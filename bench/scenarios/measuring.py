@@ -74,7 +74,10 @@ def made(system: System, below: Path, *, messages: int, body_bytes: int, consume
     """The system with data of its own, which is removed afterwards."""
     with scratch(below) as where:
         system.create(where, messages=messages, body_bytes=body_bytes, consumers=consumers)
-        yield system
+        try:
+            yield system
+        finally:
+            system.close()
 
 
 def settle(where: Path) -> None:

@@ -1,8 +1,8 @@
 """What the process that forks the workers imports once, instead of each of them."""
 
-from bench.scenarios import memory, processes, timing
+from bench.scenarios import durable, memory, processes, timing
 from bench.systems import available
 
-__all__ = ["memory", "processes", "timing"]
+__all__ = ["durable", "memory", "processes", "timing"]
 
 available()

@@ -16,6 +16,12 @@ KNOWN = (
     ("raw_file", "RawFile", ""),
     ("zeromq", "ZeroMq", "pyzmq"),
     ("mp_queue", "MpQueue", ""),
+    ("penstock_queue", "PenstockCommit", "penstock"),
+    ("raw_file", "RawFileSync", ""),
+    ("lmdb_queue", "LmdbSync", "lmdb"),
+    ("sqlite_queue", "SqliteFull", "sqlite3"),
+    ("lite_queue", "LitequeueFull", "litequeue"),
+    ("redis_server", "Redis", "redis-server"),
 )
 
 
@@ -29,5 +35,6 @@ def available() -> tuple[list[type[System]], list[str]]:
         except ImportError:
             if package == "penstock":
                 raise
-            missing.append(package)
+            if package not in missing:
+                missing.append(package)
     return found, missing

@@ -1,7 +1,8 @@
 """What a scenario may ask of a system. Knows no system.
 
 A ``System`` says where its data lives and travels to other processes; a ``Client`` is one process's open end of it.
-All of them work with relaxed durability: what is confirmed survives the process, not a power failure.
+They work with relaxed durability: what is confirmed survives the process, not a power failure. In the scenarios of
+durable puts a variant takes their place that confirms what is on disk.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class Client:
     def put_many(self, bodies: Sequence[bytes]) -> object:
         raise NotImplementedError
 
+    def packed(self, bodies: Sequence[bytes]) -> Any:
+        """A batch in the form in which ``put_many`` takes it soonest, made before the clock runs."""
+        return bodies
+
     def put_at(self, body: bytes, deliver_us: int) -> object:
         raise NotImplementedError
 
@@ -53,6 +58,10 @@ class Client:
     def left(self) -> int:
         """How many messages it still holds, delivered or not: 0 after everything was acknowledged."""
         raise NotImplementedError
+
+    def puts_a_sync(self) -> float | None:
+        """How many durable puts shared one sync so far, where the system tells."""
+        return None
 
     def close(self) -> None:
         pass

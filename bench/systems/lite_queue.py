@@ -1,4 +1,7 @@
-"""The litequeue package, as it comes, but without synchronous writes as everything here.
+"""The litequeue package, as it comes, but for when it syncs.
+
+As it comes it has ``synchronous = NORMAL``, with which SQLite syncs now and then, and not when a put is confirmed. So
+it is measured with ``OFF`` where nothing is synced, and with ``FULL`` among the durable ones.
 
 It has no batches for receivers, and keeps what is done until somebody prunes.
 """
@@ -6,7 +9,7 @@ It has no batches for receivers, and keeps what is done until somebody prunes.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from litequeue import LiteQueue
@@ -17,9 +20,9 @@ BUSY_S = 60.0
 
 
 class LitequeueClient(Client):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, synchronous: str) -> None:
         self.queue = LiteQueue(path, timeout=BUSY_S)
-        self.queue.conn.execute("PRAGMA synchronous = OFF")
+        self.queue.conn.execute(f"PRAGMA synchronous = {synchronous}")
         self.put = self.queue.put
         self.ack = self.queue.done
 
@@ -35,6 +38,10 @@ class LitequeueClient(Client):
                 return message.message_id, message.data
             time.sleep(POLL_S)
 
+    def waiting(self) -> Iterator[tuple[int, bytes]]:
+        rows = self.queue.conn.execute("SELECT data FROM Queue WHERE status = 0 ORDER BY rowid")
+        return ((0, row["data"]) for row in rows)
+
     def left(self) -> int:
         return self.queue.qsize()
 
@@ -45,10 +52,17 @@ class LitequeueClient(Client):
 class Litequeue(System):
     name = "litequeue"
     scenarios = "abce"
+    synchronous = "OFF"
 
     def create(self, where: Path, *, messages: int, body_bytes: int, consumers: int = 1) -> None:
         self.path = where / "litequeue.sqlite"
-        LitequeueClient(self.path).close()
+        LitequeueClient(self.path, self.synchronous).close()
 
     def open(self, *, role: str = "both", index: int = 0) -> LitequeueClient:
-        return LitequeueClient(self.path)
+        return LitequeueClient(self.path, self.synchronous)
+
+
+class LitequeueFull(Litequeue):
+    name = "litequeue FULL"
+    scenarios = "lmn"
+    synchronous = "FULL"

@@ -28,8 +28,8 @@ NO_PRIORITY = 15  # what the first byte of a key is for priority 0
 
 
 class LmdbClient(Client):
-    def __init__(self, path: Path, map_bytes: int) -> None:
-        self.env = lmdb.open(str(path), map_size=map_bytes, max_dbs=2, sync=False)
+    def __init__(self, path: Path, map_bytes: int, sync: bool) -> None:
+        self.env = lmdb.open(str(path), map_size=map_bytes, max_dbs=2, sync=sync)
         self.waiting_db = self.env.open_db(b"waiting")
         self.pending_db = self.env.open_db(b"pending")
         self.owner = int.from_bytes(os.urandom(8), "big")
@@ -127,12 +127,20 @@ class LmdbClient(Client):
 class Lmdb(System):
     name = "LMDB"
     scenarios = "abcdefg"
+    sync = False
 
     def create(self, where: Path, *, messages: int, body_bytes: int, consumers: int = 1) -> None:
         self.path = where / "lmdb"
         # A body above half a page takes pages of its own; old pages stay until no transaction reads them.
         self.map_bytes = messages * (2 * body_bytes + 512) * 2 + (64 << 20)
-        LmdbClient(self.path, self.map_bytes).close()
+        LmdbClient(self.path, self.map_bytes, self.sync).close()
 
     def open(self, *, role: str = "both", index: int = 0) -> LmdbClient:
-        return LmdbClient(self.path, self.map_bytes)
+        return LmdbClient(self.path, self.map_bytes, self.sync)
+
+
+class LmdbSync(Lmdb):
+    """Every transaction ends with a sync, as is LMDB's default."""
+
+    scenarios = "lmn"
+    sync = True

@@ -43,6 +43,10 @@ class PenstockClient(Client):
         stats = self.queue.stats()
         return stats.waiting + stats.pending
 
+    def puts_a_sync(self) -> float:
+        stats = self.queue.stats()
+        return getattr(stats, "committed", 0) / max(getattr(stats, "syncs", 0), 1)
+
     def close(self) -> None:
         self.queue.close()
 
@@ -50,11 +54,19 @@ class PenstockClient(Client):
 class Penstock(System):
     name = "Penstock"
     scenarios = "abcdefghijk"
+    durability = "relaxed"
 
     def create(self, where: Path, *, messages: int, body_bytes: int, consumers: int = 1) -> None:
         self.path = where / "queue"
         data_bytes = messages * (body_bytes + RECORD_EXTRA_BYTES) + (1 << 20)
-        penstock.create(self.path, slots=messages, data_bytes=data_bytes, durability="relaxed").close()
+        penstock.create(self.path, slots=messages, data_bytes=data_bytes, durability=self.durability).close()
 
     def open(self, *, role: str = "both", index: int = 0) -> PenstockClient:
         return PenstockClient(penstock.open(self.path, busy_s=60))
+
+
+class PenstockCommit(Penstock):
+    """Confirmed means on disk."""
+
+    scenarios = "lmn"
+    durability = "commit"

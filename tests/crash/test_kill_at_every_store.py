@@ -67,7 +67,7 @@ def after_a_death(path: Path) -> penstock.TimeQueue:
             entry(b"x" * 4000, 1, None, None, 0, None, None, None),
         ]
         client.turn(other._producer._reserve, items)
-        other._producer._copy(items, 1, sync=False)
+        other._producer._copy(items, 1, sync=False, batch=True)
 
     in_child(die)
     return opened(path)

@@ -269,7 +269,7 @@ def test_a_batch_that_is_being_filled_is_not_in_the_copy(queue: Queues, tmp_path
     items = entries([b"half"] * 4, 0, None, None, 0, None, None, None)
     client = filling._mine()
     now_us = client.turn(filling._producer._reserve, items)
-    filling._producer._copy(items, now_us, False)
+    filling._producer._copy(items, now_us, False, True)
     assert penstock.backup(q.path, tmp_path / "copy").messages == 3
     queue.die(filling)
     with queue.open(tmp_path / "copy") as copy:
