@@ -20,12 +20,14 @@ import penstock
 from penstock.store import rig
 from tests.crash import trial as t
 from tests.crash.ledger import Found, Sent, found, make_body
-from tests.crash.storage import MODES, SECTORS
+from tests.crash.storage import EVERYTHING, KERNEL_ONLY, MODES, SECTORS
 from tests.crash.workload import NUMBERS_LEFT, Workload
 from tests.snapshot import FAST
 
-SEEDS = 600
+SEEDS = 550
 SEEDS_A_TEST = 25
+PLACES = 60  # of a scripted run where nothing but a word of the kernel was stored; of the first one, all
+OF_THE_KERNEL = (EVERYTHING, KERNEL_ONLY, SECTORS)  # what such a store makes a difference to
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +183,8 @@ SCRIPTS = (
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_crashed_after_every_effect(script: Callable[[Script], None], folder: Path) -> None:
-    """Of a short run, several times each; images that were judged before are not judged again."""
+    """Of the first script; of the others after every call and many of the stores between. Several times each; what was
+    judged before is not judged again."""
     template = t.template_of(folder, 1)
     work = Script(template, 1, late=script is out_of_numbers)
 
@@ -192,15 +195,20 @@ def test_crashed_after_every_effect(script: Callable[[Script], None], folder: Pa
 
     trial = t.Trial(template.path, work, run)
     points = set(trial.disk.turning_points())
+    step = 1 if script is short else len(trial.disk.log) // PLACES + 1
     here: list[Found] = []
     seen: set[bytes] = set()
+    before = None
     for at in range(len(trial.disk.log) + 1):
-        if at not in points and script is not short and at % 3:
+        settled = work.ledger.settled(at)
+        turned = at in points or settled != before
+        before = settled
+        if at % step and not turned:
             continue
-        for mode in (*MODES, SECTORS):
+        for mode in (*MODES, SECTORS) if turned else OF_THE_KERNEL:
             work.rng.seed(f"{at} {mode} {len(seen)}")
             image = trial.disk.image(work.rng, at, mode)
-            key = t.fingerprint(image) + repr(work.ledger.settled(at)).encode()
+            key = t.fingerprint(image) + repr(settled).encode()
             if key not in seen:
                 seen.add(key)
                 try:
