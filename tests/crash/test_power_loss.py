@@ -121,9 +121,8 @@ def part_of_a_batch_is_gone(script: Script) -> None:
     """The others must not depend on the record of one that is gone, whose room is wanted by new messages."""
     script.many(1500, 1500, 1500)
     script.finish()
-    for _ in range(14):  # once around the ring
-        script.one(2000, durable=False)
-        script.take()
+    for _ in range(20):  # once around the ring
+        script.one(1300, durable=False)
     script.one(20)
 
 
@@ -155,6 +154,14 @@ def killed(script: Script) -> None:
     script.one(150)
 
 
+def killed_anywhere(script: Script) -> None:
+    """Clients that die between two stores of a put of one turn, before and after the write of the record."""
+    for part in range(5, 10):
+        script.kill_between(script.queues[0], part / 10, lambda _: script.one(100 * part, durable=False))  # noqa: B023
+        script.sync_index(script.queues[0])
+    script.one(150)
+
+
 def batch_of_the_dead(script: Script) -> None:
     """All records of a batch are on disk when its client dies. It is given up, one message after the other."""
     script.dying(rig.LOCK, 3, lambda: script.many(100, 200, 300))
@@ -176,6 +183,7 @@ SCRIPTS = (
     room_is_used_again,
     failed,
     killed,
+    killed_anywhere,
     batch_of_the_dead,
     out_of_numbers,
 )

@@ -255,14 +255,19 @@ class Workload:
 
     def kill_anywhere(self, queue: penstock.TimeQueue) -> None:
         """A process that dies between any two stores of a put; others tidy up after it."""
-        if self._depth:
-            return
+        if not self._depth:
+            self.kill_between(queue, self.rng.random(), self.rng.choice((self.put, self.put, self.put_many)))
+
+    def kill_between(
+        self, queue: penstock.TimeQueue, part: float, call: Callable[[penstock.TimeQueue], object]
+    ) -> None:
+        """The client dies when so much of what the call does was done; another takes its place."""
         self._depth += 1  # nothing else meanwhile: all since is taken back
         begun = self.disk.now()
         known = set(self.ledger.sent)
-        self.rng.choice((self.put, self.put, self.put_many))(queue)
+        call(queue)
         self._depth -= 1
-        at = self.rng.randint(begun, self.disk.now())
+        at = begun + round(part * (self.disk.now() - begun))
         self._leave(queue)
         abandon(queue)
         self.disk.rewind(at)
