@@ -85,17 +85,13 @@ cdef class Scan:
 
 @cython.locals(which=u64)
 cdef inline u64 _list_of(u64 info) noexcept
-@cython.locals(runs=u64, spare="unsigned long long[::1]")
-cdef int _sort(u64[::1] entries, u64 first, u64 end) except -1
-@cython.locals(a=u64, b=u64)
-cdef inline bint _is_after(u64[::1] entries, u64 i, u64[::1] other, u64 j) noexcept
-@cython.locals(at=u64)
-cdef u64 _run_end(u64[::1] entries, u64 first, u64 end) noexcept
-@cython.locals(runs=u64, second=u64, stop=u64)
-cdef u64 _merge_pass(u64[::1] entries, u64 first, u64 end, u64[::1] into, u64 to) noexcept
-@cython.locals(i=u64, j=u64)
-cdef int _merge(u64[::1] entries, u64 first, u64 second, u64 stop, u64[::1] into, u64 to) noexcept
-@cython.locals(word=u64)
-cdef inline int _copy(u64[::1] entries, u64 at, u64[::1] into, u64 to, u64 count) noexcept
+@cython.locals(spare="unsigned long long[::1]", source="unsigned long long[::1]", target="unsigned long long[::1]",
+               moved=bint, back=u64, word=u64, varied=u64, digit=u64, at=u64)
+cdef int _sort(u64[::1] entries, u64 count) except -1
+@cython.locals(varied=u64, i=u64)
+cdef u64 _varied(u64[::1] entries, u64 count, u64 word) noexcept
+cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift) except -1
+@cython.locals(i=u64, digit=u64, to=u64)
+cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift, u64[::1] places) noexcept
 @cython.locals(index=u64)
 cpdef int write_back(Words words, const u64[::1] image, u64 first, u64 end) except -1

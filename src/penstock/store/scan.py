@@ -152,7 +152,7 @@ class Scan:
         ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a slot that was being
         filled is decided by its record; otherwise its message is not there, since nobody published it.
         """
-        _sort(self.batches, 0, self.batched // _ENTRY)
+        _sort(self.batches, self.batched // _ENTRY)
         batches = self.batches
         for slot in range(self.files + 1, self.slots):
             at = self.slots_at + slot * L.SLOT_WORDS
@@ -359,7 +359,7 @@ class Scan:
         """A list whose order is not that of places: its ``count`` messages are sorted, and linked anew."""
         entries = array("Q", bytes(8 * _ENTRY * count))
         self._gather(which, entries, order)
-        _sort(entries, 0, count)
+        _sort(entries, count)
         for lane in range(L.LIST_WORDS):
             self.view[self.lists_at + which * L.LIST_WORDS + lane] = 0
         self._append_all(which, entries, count)
@@ -396,67 +396,52 @@ def _list_of(info: int) -> int:
     return which + (info & 0xF)
 
 
-def _sort(entries: Any, first: int, end: int) -> None:
-    """Entries ``first`` to ``end`` by key and number: runs that ascend already are merged in pairs, until one is left.
-    What is in order costs one look."""
-    if first == end or _run_end(entries, first, end) == end:
-        runs = 1
-        spare = entries
-    else:
-        runs = 2
-        spare = array("Q", bytes(8 * _ENTRY * (end - first)))
-    while runs > 1:
-        runs = _merge_pass(entries, first, end, spare, 0)
-        if runs > 1:
-            runs = _merge_pass(spare, 0, end - first, entries, first)
-        else:
-            _copy(spare, 0, entries, first, end - first)
+def _sort(entries: Any, count: int) -> None:
+    """By key and number: digit by digit from the lowest, keeping the order of equals. Digits that are the same in all
+    entries cost nothing."""
+    spare = array("Q", bytes(8 * _ENTRY * count))
+    source = entries
+    target = spare
+    moved = False
+    for back in range(2):
+        word = 1 - back
+        varied = _varied(entries, count, word)
+        for digit in range(8):
+            if (varied >> (digit * 8)) & 0xFF:
+                _move(source, target, count, word, digit * 8)
+                source, target = target, source
+                moved = not moved
+    if moved:
+        for at in range(count * _ENTRY):
+            entries[at] = spare[at]
 
 
-def _is_after(entries: Any, i: int, other: Any, j: int) -> bool:
-    a = entries[i * _ENTRY]
-    b = other[j * _ENTRY]
-    return bool(a > b or (a == b and entries[i * _ENTRY + 1] > other[j * _ENTRY + 1]))
+def _varied(entries: Any, count: int, word: int) -> int:
+    """The bits in which a word of the entries is not always the same."""
+    varied = 0
+    for i in range(count):
+        varied |= entries[i * _ENTRY + word] ^ entries[word]
+    return varied
 
 
-def _run_end(entries: Any, first: int, end: int) -> int:
-    at = first + 1
-    while at < end and not _is_after(entries, at - 1, entries, at):
-        at += 1
-    return at if at < end else end
+def _move(source: Any, target: Any, count: int, word: int, shift: int) -> None:
+    """All entries from source to target, in the order of eight bits."""
+    places = array("Q", bytes(8 * 257))
+    _place(source, target, count, word, shift, places)
 
 
-def _merge_pass(entries: Any, first: int, end: int, into: Any, to: int) -> int:
-    """Merge each two neighbouring runs; how many runs there are now."""
-    runs = 0
-    while first < end:
-        second = _run_end(entries, first, end)
-        stop = _run_end(entries, second, end) if second < end else end
-        _merge(entries, first, second, stop, into, to)
-        to += stop - first
-        first = stop
-        runs += 1
-    return runs
-
-
-def _merge(entries: Any, first: int, second: int, stop: int, into: Any, to: int) -> None:
-    i = first
-    j = second
-    while i < second and j < stop:
-        if _is_after(entries, i, entries, j):
-            _copy(entries, j, into, to, 1)
-            j += 1
-        else:
-            _copy(entries, i, into, to, 1)
-            i += 1
-        to += 1
-    _copy(entries, i, into, to, second - i)
-    _copy(entries, j, into, to + second - i, stop - j)
-
-
-def _copy(entries: Any, at: int, into: Any, to: int, count: int) -> None:
-    for word in range(count * _ENTRY):
-        into[to * _ENTRY + word] = entries[at * _ENTRY + word]
+def _place(source: Any, target: Any, count: int, word: int, shift: int, places: Any) -> None:
+    for i in range(count):
+        places[((source[i * _ENTRY + word] >> shift) & 0xFF) + 1] += 1
+    for digit in range(256):
+        places[digit + 1] += places[digit]
+    for i in range(count):
+        digit = (source[i * _ENTRY + word] >> shift) & 0xFF
+        to = places[digit] * _ENTRY
+        places[digit] += 1
+        target[to] = source[i * _ENTRY]
+        target[to + 1] = source[i * _ENTRY + 1]
+        target[to + 2] = source[i * _ENTRY + 2]
 
 
 # ---------------------------------------------------------------- writing back
