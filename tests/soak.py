@@ -5,11 +5,16 @@
 Every process writes what it did to a log of its own, after it was confirmed: an id that was put, acknowledged or
 cancelled. At the end: what was put is acknowledged, cancelled or still there (nothing lost); nothing was acknowledged
 twice; every body is one that somebody put (nothing forged); nothing is stuck; the queue is consistent.
+
+Beside it one process loses power on simulated disks (``tests/crash``), with new seeds for the whole time. A seed that
+fails is printed; ``PENSTOCK_SEED=<it> pytest tests/crash/test_power_loss.py`` runs it alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import os
 import random
 import shutil
@@ -21,8 +26,11 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))  # for tests.crash, when this is run as a program
+
 import penstock
 from penstock.timequeue import check_queue
+from tests.snapshot import FAST
 
 SLOTS = 4000
 DATA_BYTES = 2 << 20
@@ -122,6 +130,41 @@ def start(path: Path, logs: Path, seed: int, *, drain: bool = False) -> int:
         os._exit(1)
 
 
+def lose_power(report: Path, first_seed: int, minutes: float) -> int:
+    """Start a process that runs power losses until the time is over, and then reports; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    from tests.crash import trial
+
+    logging.disable(logging.WARNING)  # every restore tells what it found
+    counts: Counter[str] = Counter()
+    wrong = []
+    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="penstock-power-", dir=FAST)))
+    end = time.monotonic() + minutes * 60
+    seed = first_seed
+    try:
+        while time.monotonic() < end and not wrong:
+            try:
+                counts += trial.run(folder, seed)
+            except Exception as error:
+                wrong.append(f"power loss: seed {seed}: {type(error).__name__}: {error}")
+            seed += 1
+        report.write_text(json.dumps([counts, wrong]))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+
+def power_report(report: Path, pid: int, counts: Counter[str]) -> list[str]:
+    os.waitpid(pid, 0)
+    if not report.exists():
+        return ["power loss: the process ended without a report"]
+    found, wrong = json.loads(report.read_text())
+    counts.update({f"power: {what}": n for what, n in found.items()})
+    return list(wrong)
+
+
 def account(path: Path, logs: Path, counts: Counter[str]) -> list[str]:
     """What is wrong, in words; nothing if the list is empty."""
     put: Counter[str] = Counter()
@@ -171,6 +214,7 @@ def main() -> int:
         path, slots=SLOTS, data_bytes=DATA_BYTES, spill_bytes=8000, lease=LEASE_S, durability="relaxed"
     ).close()
     counts: Counter[str] = Counter()
+    power = lose_power(folder / "power.json", arguments.seed, arguments.minutes)
     running: dict[int, float] = {}  # pid: when to wake it up again, 0 if it runs
     seed = arguments.seed
     wrong: list[str] = []
@@ -196,6 +240,7 @@ def main() -> int:
         for pid in running:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+    wrong += power_report(folder / "power.json", power, counts)
     wrong += finish(path, logs, counts)
     print(f"soak: {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}")
     for line in wrong[:20]:
@@ -245,6 +290,7 @@ def finish(path: Path, logs: Path, counts: Counter[str]) -> list[str]:
             wrong += [f"forged: {message.id}" for message in messages if not genuine(message.data)]
             taken += len(messages)
             queue.ack_many(messages)
+        queue.sync_index()  # until then some room is kept
         if taken != waiting:
             wrong.append(f"{waiting} messages were there, {taken} could be taken")
         stats = queue.stats()

@@ -20,17 +20,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 try:
     import cython
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.errors import Corrupt, NotAllowed, NotAQueue, QueueBusy, QueueExists, QueueNotFound
+from penstock.errors import Corrupt, NotAllowed, NotAQueue, PenstockError, QueueBusy, QueueExists, QueueNotFound
 from penstock.store import layout as L
 from penstock.store import rig, syscalls
-from penstock.store.options import Options, parse
+from penstock.store.options import Options, encode, parse
 from penstock.store.record import Parts, crc32
 
 QUEUE_JSON = "queue.json"
@@ -65,10 +63,14 @@ class Lock:
             self.release = functools.partial(fcntl.flock, self._fd, fcntl.LOCK_UN)  # type: ignore[method-assign]
 
     def acquire(self) -> None:
-        if rig.watching:
-            rig.effect(rig.LOCK, self._fd)
-        if not syscalls.try_lock_file(self._fd):
-            self._wait()
+        try:
+            if rig.watching:
+                rig.effect(rig.LOCK, self._fd)
+            if not syscalls.try_lock_file(self._fd):
+                self._wait()
+        except OSError as error:
+            name_file(error, self._fd)
+            raise
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self._busy_s
@@ -112,8 +114,12 @@ class ClientBytes:
         self._probe = open_file(path, os.O_RDWR)
 
     def take(self, client: int) -> bool:
-        rig.effect(rig.LOCK, self._own, client)
-        return syscalls.try_lock(self._own, client)
+        try:
+            rig.effect(rig.LOCK, self._own, client)
+            return syscalls.try_lock(self._own, client)
+        except OSError as error:
+            name_file(error, self._own)
+            raise
 
     def leave(self, client: int) -> None:
         syscalls.unlock(self._own, client)
@@ -221,13 +227,24 @@ class Notice:
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write until it is all there or there is an error: a signal or a full disk may cut a write short."""
-    if rig.watching:
-        rig.effect(rig.WRITE, fd, offset, data)
-    done = syscalls.write_at(fd, data, offset)
-    while done < len(data):
-        data = data[done:]
-        offset += done
+    try:
+        if rig.watching:
+            rig.effect(rig.WRITE, fd, offset, data)
         done = syscalls.write_at(fd, data, offset)
+        while done < len(data):
+            data = data[done:]
+            offset += done
+            done = syscalls.write_at(fd, data, offset)
+    except OSError as error:
+        name_file(error, fd)
+        raise
+
+
+def name_file(error: OSError, fd: int) -> None:
+    """The system gives the error of a call on a descriptor without the name of the file: add it."""
+    if error.filename is None and not isinstance(error, PenstockError):
+        with contextlib.suppress(OSError):
+            error.filename = os.readlink(f"/proc/self/fd/{fd}")
 
 
 class LocalFiles:
@@ -448,8 +465,12 @@ def open_file(path: Path, flags: int) -> int:
 
 def sync_file(fd: int) -> None:
     """Everything of the file that is needed to read it back; a directory too."""
-    rig.effect(rig.SYNC, fd)
-    os.fdatasync(fd)
+    try:
+        rig.effect(rig.SYNC, fd)
+        os.fdatasync(fd)
+    except OSError as error:
+        name_file(error, fd)
+        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -517,6 +538,7 @@ def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[in
             os.posix_fallocate(fd, 0, max(size_bytes, 1))
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                name_file(error, fd)
                 raise
             os.ftruncate(fd, size_bytes)
         if zero:
@@ -556,7 +578,7 @@ def write_options(path: Path, options: Options) -> None:
     aside = path / f"{QUEUE_JSON}.new"
     fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        write_all(fd, msgspec.json.format(msgspec.json.encode(options), indent=1), 0)
+        write_all(fd, encode(options), 0)
         sync_file(fd)
     finally:
         os.close(fd)
@@ -645,7 +667,7 @@ def create_directory(
             finally:
                 files.close()
         with open(aside / QUEUE_JSON, "wb") as text:
-            text.write(msgspec.json.format(msgspec.json.encode(options), indent=1))
+            text.write(encode(options))
             text.flush()
             sync_file(text.fileno())
         sync_directory(aside)

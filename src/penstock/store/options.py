@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import zlib
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from penstock.errors import Corrupt, NotAQueue, WrongFormat
 from penstock.store import layout as L
+
+CHECK = "check"
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -40,11 +43,21 @@ class Options(msgspec.Struct, kw_only=True):
         return number & L.MASK64, number >> 64
 
 
+def encode(options: Options) -> bytes:
+    """The bytes of a ``queue.json``: the options and the checksum of what they say."""
+    said = msgspec.to_builtins(options)
+    return msgspec.json.format(msgspec.json.encode({**said, CHECK: _sum(said)}), indent=1)
+
+
+def _sum(said: dict[str, Any]) -> str:
+    return f"{zlib.crc32(msgspec.json.encode(said)):08x}"
+
+
 def parse(text: bytes, queue: str, path: str) -> Options:
     """What the bytes of a ``queue.json`` say, or the error that explains why this is not a queue to be opened."""
     try:
         raw = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(path, offset=0, expected="JSON", found=str(error)) from error
     if not isinstance(raw, dict) or "penstock" not in raw:
         raise NotAQueue(f"{queue}: not a queue: its queue.json is not Penstock's")
@@ -52,6 +65,9 @@ def parse(text: bytes, queue: str, path: str) -> Options:
         raise WrongFormat(
             f"{queue}: format {raw['penstock']}; this version of Penstock reads format {L.FORMAT}. Use a newer Penstock"
         )
+    said = {name: value for name, value in raw.items() if name != CHECK}
+    if CHECK in raw and raw[CHECK] != _sum(said):  # a wrong secret would make all records look damaged
+        raise Corrupt(path, offset=0, expected=f"options with the checksum {raw[CHECK]}", found=_sum(said))
     missing = {field.name for field in msgspec.structs.fields(Options) if field.required} - raw.keys()
     if missing:
         raise Corrupt(path, offset=0, expected=f"the options {', '.join(sorted(missing))}", found="none")

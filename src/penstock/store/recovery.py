@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, WrongFormat
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import LocalFiles, body_name, read_options
@@ -106,6 +106,7 @@ def check_image(image: Image) -> None:
     _check_chains(image, by_state)
     _check_ring(image, kept.union(*(by_state[state] for state in LIVE)))
     _check_numbers(image)
+    _check_rest(image, fresh)
     image.expect(L.H_WAITING, "the count of waiting messages", len(by_state[L.STATE_WAITING]))
     image.expect(L.H_PENDING, "the count of pending messages", len(by_state[L.STATE_PENDING]))
     image.expect(L.H_FILLING, "the count of messages being filled", len(by_state[L.STATE_FILLING]))
@@ -128,8 +129,28 @@ def _check_numbers(image: Image) -> None:
     limit = image.view[L.H_NUMBER_LIMIT]
     if limit > L.MASK48:
         image.say(L.H_NUMBER_LIMIT, f"the number limit is {limit}")
+    if image.view[L.H_NUMBER_NEXT] > limit:
+        image.say(L.H_NUMBER_NEXT, f"the next number is {image.view[L.H_NUMBER_NEXT]}, with a limit of {limit}")
     if image.view[L.H_NUMBER_SAFE] > limit:
         image.say(L.H_NUMBER_SAFE, f"numbers below {image.view[L.H_NUMBER_SAFE]} are safe, with a limit of {limit}")
+
+
+def _check_rest(image: Image, fresh: int) -> None:
+    """Words that stand for themselves."""
+    view = image.view
+    if view[L.H_PRESENT] >> L.LIST_LEASES:
+        image.say(L.H_PRESENT, "it has bits of lists that it does not speak of")
+    if view[L.H_RETIRABLE] > (view[L.H_RETIRING] != 0):
+        image.say(L.H_RETIRABLE, f"it is {view[L.H_RETIRABLE]}, with {view[L.H_RETIRING]} as the first retiring slot")
+    if view[L.H_SYNC_FAILED]:
+        image.say(
+            L.H_SYNC_FAILED, f"a sync failed with error {view[L.H_SYNC_FAILED]}: nothing is confirmed until a repair"
+        )
+    first = image.slots_at + fresh * L.SLOT_WORDS
+    unused = view[first : image.slots_at + image.slots * L.SLOT_WORDS : L.SLOT_WORDS]
+    for slot in range(fresh, image.slots) if any(unused) else ():
+        if image.slot(slot, L.S_WORD):
+            image.say_slot(slot, L.S_WORD, "it was never used and has an identity word")
 
 
 def _check_order(image: Image, by_state: dict[int, set[int]]) -> None:
@@ -244,17 +265,46 @@ def _check_ring(image: Image, live: set[int]) -> None:
 
 
 def check_records(image: Image, files: LocalFiles, signature: int) -> None:
-    """Every live message's record is there and whole, and so is its body if that is a file."""
+    """Every live message's record is there and whole, its slot agrees with it, and so is its body if that is a file."""
+    spilled_bytes = 0
+    moved = False
     for slot in range(image.files + 1, image.view[L.H_FRESH]):
         if image.state(slot) not in (L.STATE_WAITING, L.STATE_PENDING):
             continue
         fault = record_fault(image, files, signature, slot)
         # The copy is older than the data: only a slot that has not moved on since can be said to be wrong.
         live = int.from_bytes(files.kernel[_slot_byte(image, slot) : _slot_byte(image, slot) + 8], "little")
-        if fault and live >> L.NUMBER_SHIFT == image.number(slot) and (live >> L.STATE_SHIFT) & 0xF in LIVE:
+        if live >> L.NUMBER_SHIFT != image.number(slot) or (live >> L.STATE_SHIFT) & 0xF not in LIVE:
+            moved = True
+        elif fault:
             path, offset = files.place_of(image.place(slot)[0])
             if len(image.findings) < FINDINGS_MAX:
                 image.findings.append(Finding(path, offset, f"message {image.number(slot)}: {fault}"))
+        else:
+            spilled_bytes += _check_slot(image, files, slot)
+    if not moved and not image.findings:
+        for slot in range(image.files + 1, image.view[L.H_FRESH]):
+            if image.state(slot) == L.STATE_FILLING and image.slot(slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
+                spilled_bytes += image.slot(slot, L.S_LEASE_US)
+        for head in (L.H_RETAINED, L.H_RETIRING):
+            for slot in image.walk(image.view[head], L.S_CHAIN, "a list of retained slots"):
+                if image.slot(slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
+                    spilled_bytes += image.slot(slot, L.S_LEASE_US)
+        image.expect(L.H_SPILLED_BYTES, "the bytes of bodies in files", spilled_bytes)
+
+
+def _check_slot(image: Image, files: LocalFiles, slot: int) -> int:
+    """What a slot says of its message against the record; the bytes of its body in a file."""
+    unit, units = image.place(slot)
+    head = L.RECORD.unpack_from(data := files.read(unit, units))
+    info = image.slot(slot, L.S_INFO)
+    flags, codec, priority = info >> L.FLAGS_SHIFT & 0xFF, info >> L.CODEC_SHIFT & 0xFF, info & 0xFF
+    later = head[9] & L.FLAG_READY and not flags & L.FLAG_READY  # released with a delay
+    if (flags | (L.FLAG_READY if later else 0), codec, priority) != (head[9], head[10] >> 4, head[10] & 0xF):
+        image.say_slot(slot, L.S_INFO, "flags, codec or priority are not those of its record")
+    if image.slot(slot, L.S_DELIVER_US) != head[3] and (flags & L.FLAG_READY or not info >> L.ATTEMPTS_SHIFT):
+        image.say_slot(slot, L.S_DELIVER_US, "its delivery time is not that of its record")
+    return L.SPILL.unpack_from(data, L.RECORD_BYTES + head[8])[0] if head[9] & L.FLAG_SPILLED else 0
 
 
 def _slot_byte(image: Image, slot: int) -> int:
@@ -271,11 +321,13 @@ def record_fault(image: Image, files: LocalFiles, signature: int, slot: int) -> 
     fault = record.fault(data, signature, number, slot, unit)
     if fault is None and L.RECORD.unpack_from(data)[9] & L.FLAG_SPILLED:
         name = body_name(number, slot)
-        length = L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0]
-        with contextlib.suppress(OSError):
-            if os.path.getsize(files.body_path(name)) == length:
+        length, check = L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])
+        try:
+            if files.sum_body(name) == (length, check):
                 return None
-        return f"its body, a file of {length} bytes, is not there: {files.body_path(name)}"
+        except OSError as error:
+            return f"its body, a file of {length} bytes, cannot be read: {error}"
+        return f"its body, a file of {length} bytes, is damaged: {files.body_path(name)}"
     return fault
 
 
@@ -285,6 +337,16 @@ def record_fault(image: Image, files: LocalFiles, signature: int, slot: int) -> 
 def _copy(files: LocalFiles) -> Image:
     """Under the lock: the kernel as it is, what a dead process left half-done put right in the copy."""
     image = Image(bytearray(files.kernel), files.kernel_path)
+    image.words.begin()
+    batch = list(image.walk(image.view[L.H_INCOMING], L.S_CHAIN, "the incoming batch"))
+    odd = [slot for slot in batch if slot <= image.files or image.state(slot) != L.STATE_FILLING]
+    if odd or image.findings:
+        raise Corrupt(
+            image.path,
+            offset=L.H_INCOMING * L.WORD_BYTES,
+            expected="a batch of filled slots",
+            found=f"slots {batch[:10]}, of which {odd[:10]} are not being filled",
+        )
     image.kernel.recover()
     return image
 
@@ -305,10 +367,12 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
             findings = _header_findings(files, options)
             if findings:
                 return findings
+            if any(files.kernel[L.H_FEATURES * L.WORD_BYTES : (L.H_FEATURES + 1) * L.WORD_BYTES]):
+                raise WrongFormat(f"{where}: a newer Penstock keeps things in this queue that this one does not know")
             try:
                 image = _copy(files)
             except Corrupt as error:
-                return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
+                return [Finding(files.kernel_path, error.offset, f"expected {error.expected}, found {error.found}")]
         check_image(image)
         if deep and not image.findings:
             check_records(image, files, options.signature)

@@ -114,7 +114,11 @@ class TimeQueue:
         self._id_prefix = client.id_prefix
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
-        client.turn(administration.sweep_bodies, client)
+        try:
+            client.turn(administration.sweep_bodies, client)
+        except BaseException:
+            client.forget()  # else it would live on as long as somebody keeps the traceback
+            raise
         self._client = client  # last: who sees it finds the others in place
         upkeep.process.add(client)
 

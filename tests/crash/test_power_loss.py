@@ -1,0 +1,212 @@
+"""The power is lost at any moment and any part of what was not synced is kept (issue of S5 to S7): nothing confirmed is
+lost, nothing is invented, nothing acknowledged before the last index sync returns, batches are whole, no number is
+given twice, and a restore that is cut short ends the same.
+
+``PENSTOCK_SEED=123`` runs that seed alone.
+"""
+
+import errno
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.store import rig
+from tests.crash import trial as t
+from tests.crash.ledger import Found, Sent, found, make_body
+from tests.crash.storage import MODES, SECTORS
+from tests.crash.workload import NUMBERS_LEFT, Workload
+from tests.snapshot import FAST
+
+SEEDS = 600
+SEEDS_A_TEST = 25
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """The disk is simulated: a real one under it would only be slow."""
+    made = Path(os.path.realpath(tempfile.mkdtemp(prefix="penstock-power-", dir=FAST)))
+    yield made
+    shutil.rmtree(made)
+
+
+def seeds() -> list[range]:
+    alone = os.environ.get("PENSTOCK_SEED")
+    if alone is not None:
+        return [range(int(alone), int(alone) + 1)]
+    return [range(first, min(first + SEEDS_A_TEST, SEEDS)) for first in range(0, SEEDS, SEEDS_A_TEST)]
+
+
+@pytest.mark.parametrize("some", seeds(), ids=lambda some: f"seeds {some.start} to {some.stop - 1}")
+def test_what_was_confirmed_survives_a_power_loss(some: range, folder: Path) -> None:
+    counts: Counter[str] = Counter()
+    for seed in some:
+        counts += t.run(folder, seed)
+    assert counts["seeds"] == len(some)
+    assert len(some) == 1 or counts["messages restored"] > len(some)
+
+
+class Script(Workload):
+    """A few operations, one after the other, instead of random ones."""
+
+    def begin(self) -> penstock.TimeQueue:
+        self._overlap = 0.0
+        self.queues.append(self._open())
+        return self.queues[0]
+
+    def plain(self, size: int, durable: bool = True) -> Sent:
+        sent = self.message(self.queues[0], durable)
+        sent.body = make_body(sent.token, random.Random(size).randbytes(size))
+        sent.options.update(priority=0, type="order", key=None, headers={"a": "b"})
+        for name in ("delay", "deliver_at"):
+            sent.options.pop(name, None)
+        sent.deliver_us = (self.clock.wall_us(),) * 2
+        return sent
+
+    def one(self, size: int, durable: bool = True) -> None:
+        self._put(self.queues[0], [self.plain(size, durable)], one=True)
+
+    def many(self, *sizes: int, durable: bool = True) -> None:
+        self._put(self.queues[0], [self.plain(size, durable) for size in sizes])
+
+    def take(self) -> penstock.Message:
+        begun = self.disk.now()
+        message = self.queues[0].get(block=False)
+        self.ledger.sent[found(message).token].delivered.append(begun)
+        return message
+
+    def failing(self, kind: str, left: int, put: Callable[[], None]) -> None:
+        self._failing = (kind, left, errno.EIO)
+        put()
+        assert self._failing is None, "it did not get there"
+
+    def dying(self, kind: str, left: int, put: Callable[[], None]) -> None:
+        before = self.queues[0]
+        self.kill(before, kind, left, lambda _: put())
+        assert self.queues[0] is not before, "it did not get there"
+
+    def finish(self) -> None:
+        message = self.take()
+        self._remove([message], message.ack)
+
+
+def short(script: Script) -> None:
+    """A put, a batch, a delivery, its end, an index sync, and one more put."""
+    script.one(100)
+    script.many(20, 700, 300)
+    script.finish()
+    script.sync_index(script.queues[0])
+    script.one(2000)
+
+
+def spilled(script: Script) -> None:
+    """Bodies of their own: put, delivered, done, and the index synced, which removes their files."""
+    script.one(5000)
+    script.many(4000, 20, 4500)
+    script.finish()
+    script.finish()
+    script.sync_index(script.queues[0])
+    script.one(4600)
+
+
+def part_of_a_batch_is_gone(script: Script) -> None:
+    """The others must not depend on the record of one that is gone, whose room is wanted by new messages."""
+    script.many(1500, 1500, 1500)
+    script.finish()
+    for _ in range(14):  # once around the ring
+        script.one(2000, durable=False)
+        script.take()
+    script.one(20)
+
+
+def room_is_used_again(script: Script) -> None:
+    """Each message goes before the next one comes: its record is written where the last one was."""
+    for size in (100, 700, 300, 1500):
+        script.one(size)
+        script.finish()
+    script.sync_index(script.queues[0])
+    script.one(200)
+    script.finish()
+    script.one(220)
+
+
+def failed(script: Script) -> None:
+    """Puts that find no lock when their records are on disk already, and are not in the queue then."""
+    for size in (100, 5000):
+        script.failing(rig.LOCK, 2, lambda: script.one(size))  # noqa: B023
+        script.failing(rig.WRITE, 1, lambda: script.many(size, 100, 5000))  # noqa: B023
+    script.sync_index(script.queues[0])
+    script.one(150)
+
+
+def killed(script: Script) -> None:
+    """Clients that die between the write of their record and its publication; the next one tidies up."""
+    for kind, left in ((rig.SYNC, 0), (rig.LOCK, 2), (rig.LOCK, 3)):
+        script.dying(kind, left, lambda: script.one(100))
+    script.sync_index(script.queues[0])
+    script.one(150)
+
+
+def batch_of_the_dead(script: Script) -> None:
+    """All records of a batch are on disk when its client dies. It is given up, one message after the other."""
+    script.dying(rig.LOCK, 3, lambda: script.many(100, 200, 300))
+    script.one(150)
+    script.finish()
+
+
+def out_of_numbers(script: Script) -> None:
+    """The limit of the numbers is raised, on disk, before the first number beyond it is given."""
+    for _ in range(NUMBERS_LEFT + 3):
+        script.one(20, durable=False)
+    script.finish()
+
+
+SCRIPTS = (
+    short,
+    spilled,
+    part_of_a_batch_is_gone,
+    room_is_used_again,
+    failed,
+    killed,
+    batch_of_the_dead,
+    out_of_numbers,
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_crashed_after_every_effect(script: Callable[[Script], None], folder: Path) -> None:
+    """Of a short run, several times each; images that were judged before are not judged again."""
+    template = t.template_of(folder, 1)
+    work = Script(template, 1, late=script is out_of_numbers)
+
+    def run() -> None:
+        with work.disk:
+            work.begin()
+            script(work)
+
+    trial = t.Trial(template.path, work, run)
+    points = set(trial.disk.turning_points())
+    here: list[Found] = []
+    seen: set[bytes] = set()
+    for at in range(len(trial.disk.log) + 1):
+        if at not in points and script is not short and at % 3:
+            continue
+        for mode in (*MODES, SECTORS):
+            work.rng.seed(f"{at} {mode} {len(seen)}")
+            image = trial.disk.image(work.rng, at, mode)
+            key = t.fingerprint(image) + repr(work.ledger.settled(at)).encode()
+            if key not in seen:
+                seen.add(key)
+                try:
+                    here = trial.lose(image, at)
+                except Exception as error:
+                    error.add_note(f"at {at} of {len(trial.disk.log)}, {mode} kept")
+                    raise
+    assert len(seen) > 50
+    trial.go_on(here, len(trial.disk.log))
