@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import penstock
 from penstock.store import layout as L
@@ -31,14 +32,29 @@ BATCH = 1000
 KERNELS = ("kept", "half", "lost")
 
 
-def read_s(path: Path) -> float:
-    """Seconds to read a file once, with a buffer of 1 MiB."""
+class Took(NamedTuple):
+    """Seconds that passed, and seconds of a processor: the second is steadier where others work too."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class Timer:
+    def __init__(self) -> None:
+        self._start = Took(time.perf_counter(), time.process_time())
+
+    def took(self) -> Took:
+        return Took(time.perf_counter() - self._start.wall_s, time.process_time() - self._start.cpu_s)
+
+
+def read(path: Path) -> Took:
+    """Read a file once, with a buffer of 1 MiB."""
     buffer = bytearray(BUFFER_BYTES)
-    started = time.perf_counter()
+    timer = Timer()
     with open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
             pass
-    return time.perf_counter() - started
+    return timer.took()
 
 
 def build(path: Path, messages: int, body_bytes: int, *, timed: bool) -> None:
@@ -77,51 +93,60 @@ def anonymous_bytes() -> int:
     return 0
 
 
-def restore_here(path: Path) -> None:
-    """Restore, in this process, and print seconds and the most anonymous memory that a sampling thread saw."""
-    most = 0
+def restore_here(path: Path, *, sample: bool) -> None:
+    """Restore in this process and print how long it took and, if asked, the most anonymous memory that was seen."""
+    most = anonymous_bytes()
     over = threading.Event()
 
-    def sample() -> None:
+    def look() -> None:
         nonlocal most
-        while not over.wait(0.01):
+        while not over.wait(0.002):
             most = max(most, anonymous_bytes())
 
-    sampler = threading.Thread(target=sample)
-    sampler.start()
-    started = time.perf_counter()
-    findings = restore_queue(path, progress=lambda done, total: None)
-    took_s = time.perf_counter() - started
+    sampler = threading.Thread(target=look)
+    if sample:
+        sampler.start()
+    timer = Timer()
+    restore_queue(path, progress=lambda done, total: None)
+    took = timer.took()
     over.set()
-    sampler.join()
-    print(json.dumps({"took_s": took_s, "anonymous_bytes": max(most, anonymous_bytes()), "findings": len(findings)}))
+    if sample:
+        sampler.join()
+    print(json.dumps({"wall_s": took.wall_s, "cpu_s": took.cpu_s, "anonymous_bytes": most}))
 
 
-def measure(folder: Path, messages: int, body_bytes: int, *, timed: bool) -> list[dict[str, float | str | bool]]:
-    """Times of each kind of kernel, read and restored in turns."""
+def restore_in_child(path: Path, *, sample: bool) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.restore_speed", "--restore", str(path), *(["--sample"] if sample else [])]
+    done: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return done
+
+
+class Row(NamedTuple):
+    kernel: str
+    read: Took
+    restore: Took
+    ratio: Took
+    anonymous_bytes: float
+
+
+def measure(folder: Path, messages: int, body_bytes: int, *, timed: bool) -> list[Row]:
+    """Each kind of kernel, read and restored in turns: medians. Memory is looked at in one more restore."""
     path = folder / "queue"
     build(path, messages, body_bytes, timed=timed)
-    rows: list[dict[str, float | str | bool]] = []
+    rows = []
     try:
         for kernel in KERNELS:
-            reads, restores, anonymous, ratios = [], [], 0, []
+            reads, restores, ratios = [], [], []
             for _ in range(ROUNDS):
                 spoil(path, kernel)
-                reads.append(read_s(path / "data.0"))
-                command = [sys.executable, "-m", "bench.restore_speed", "--restore", str(path)]
-                done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                restores.append(done["took_s"])
-                ratios.append(restores[-1] / reads[-1])
-                anonymous = max(anonymous, done["anonymous_bytes"])
+                reads.append(read(path / "data.0"))
+                done = restore_in_child(path, sample=False)
+                restores.append(Took(done["wall_s"], done["cpu_s"]))
+                ratios.append(Took(*(a / b for a, b in zip(restores[-1], reads[-1], strict=True))))
+            spoil(path, kernel)
+            anonymous = restore_in_child(path, sample=True)["anonymous_bytes"]
             rows.append(
-                {
-                    "kernel": kernel,
-                    "timed": timed,
-                    "read_s": median(reads),
-                    "restore_s": median(restores),
-                    "ratio": median(ratios),
-                    "anonymous_bytes": anonymous,
-                }
+                Row(kernel, *(Took(*map(median, zip(*x, strict=True))) for x in (reads, restores, ratios)), anonymous)
             )
         with penstock.open(path) as queue:
             waiting = queue.stats().waiting
@@ -138,18 +163,20 @@ def main() -> int:
     parser.add_argument("body_bytes", nargs="?", type=int, default=2048 - L.RECORD_BYTES)
     parser.add_argument("--check", action="store_true", help="check the restored queue as well")
     parser.add_argument("--restore", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--sample", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.restore:
-        restore_here(arguments.restore)
+        restore_here(arguments.restore, sample=arguments.sample)
         return 0
     print(f"{arguments.messages} messages of {arguments.body_bytes} bytes; compiled: {penstock.compiled}")
     with tempfile.TemporaryDirectory() as folder:
         for timed in (False, True):
             for row in measure(Path(folder), arguments.messages, arguments.body_bytes, timed=timed):
                 print(
-                    f"{'timed' if timed else 'ready'}, kernel {row['kernel']}: read {row['read_s']:.3f} s, "
-                    f"restore {row['restore_s']:.3f} s, ratio {row['ratio']:.2f}, "
-                    f"anonymous {float(row['anonymous_bytes']) / 1e6:.0f} MB",
+                    f"{'timed' if timed else 'ready'}, kernel {row.kernel}: "
+                    f"read {row.read.wall_s:.3f} s, restore {row.restore.wall_s:.3f} s, ratio {row.ratio.wall_s:.2f}; "
+                    f"processor {row.read.cpu_s:.3f} s, {row.restore.cpu_s:.3f} s, ratio {row.ratio.cpu_s:.2f}; "
+                    f"anonymous {row.anonymous_bytes / 1e6:.0f} MB",
                     flush=True,
                 )
     if arguments.check:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
-from tests.crash.rig import contents, every_step, in_child, killed_at
+from tests.crash.rig import clone, contents, every_step, in_child, killed_at
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
@@ -135,7 +135,7 @@ def outcome(template: Path, work: Path, prepare: Callable, operate: Callable) ->
     results = []
     for disturb in (False, True):
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(template, work)
+        clone(template, work)
         in_child(lambda: operate(prepare(work)) if disturb else prepare(work))  # noqa: B023
         results.append(contents(work))
     return results[0], results[1]
@@ -176,12 +176,12 @@ def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, te
     before, after = outcome(template, work, prepare, operate)
     for step in range(3, 2000, REPAIRED[name]):
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(template, work)
+        clone(template, work)
         if not killed_at(step, operate, lambda: prepare(work)):
             return
         for repair_step in range(1, 2000):
             shutil.rmtree(again, ignore_errors=True)
-            shutil.copytree(work, again)
+            clone(work, again)
             died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: again)
             assert contents(again) in (before, after)
             if not died:
@@ -202,7 +202,7 @@ def test_a_batch_larger_than_the_journal_is_all_or_nothing(tmp_path: Path) -> No
     steps = 0
     for step in (*range(1, 400, 97), *range(20_000, 400_000, 7919)):
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(template, work)
+        clone(template, work)
         died = killed_at(step, put, lambda: work)
         assert contents(work) in ([], bodies)
         steps += 1

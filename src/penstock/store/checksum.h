@@ -52,6 +52,16 @@ PENSTOCK_FOLDS static inline __m128i penstock_fold(__m128i lane, __m128i factors
     return _mm_xor_si128(moved, _mm_loadu_si128((const __m128i *)next));
 }
 
+/* What is left of everything before `data`, and the rest. */
+PENSTOCK_FOLDS static inline uint32_t penstock_crc_of_lane(__m128i lane, const unsigned char *data, const unsigned char *end) {
+    const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    unsigned char last[16];
+    for (; end - data >= 16; data += 16)
+        lane = penstock_fold(lane, by_16, data);
+    _mm_storeu_si128((__m128i *)last, lane);
+    return penstock_crc_by_tables(penstock_crc_by_tables(0, last, 16), data, (size_t)(end - data));
+}
+
 PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsigned char *data, size_t size) {
     const __m128i by_64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
     const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
@@ -76,11 +86,7 @@ PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsig
         _mm_storeu_si128((__m128i *)last, fourth);
         lane = penstock_fold(lane, by_16, last);
     }
-    for (; end - data >= 16; data += 16)
-        lane = penstock_fold(lane, by_16, data);
-    _mm_storeu_si128((__m128i *)last, lane);
-    crc = penstock_crc_by_tables(0, last, 16);
-    return penstock_crc_by_tables(crc, data, (size_t)(end - data));
+    return penstock_crc_of_lane(lane, data, end);
 }
 
 #if defined(__clang__) || __GNUC__ >= 9
@@ -88,6 +94,7 @@ PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsig
 
 /* The same with two lanes in each register: what is left of all but the end of the data are 128 bytes. */
 PENSTOCK_WIDE static uint32_t penstock_crc_by_wide_folding(uint32_t crc, const unsigned char *data, size_t size) {
+    const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
     const __m256i by_128 = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x14a7fe880, 0x1e88ef372));
     const unsigned char *end = data + size;
     unsigned char left[128];
@@ -103,10 +110,10 @@ PENSTOCK_WIDE static uint32_t penstock_crc_by_wide_folding(uint32_t crc, const u
         }
     for (int i = 0; i < 4; i++)
         _mm256_storeu_si256((__m256i *)(left + 32 * i), lanes[i]);
-    crc = penstock_crc_by_folding(0, left, sizeof left);
-    if (end - data >= 32)
-        return penstock_crc_by_folding(crc, data, (size_t)(end - data));
-    return penstock_crc_by_tables(crc, data, (size_t)(end - data));
+    __m128i lane = _mm_loadu_si128((const __m128i *)left);
+    for (int i = 16; i < 128; i += 16)
+        lane = penstock_fold(lane, by_16, left + i);
+    return penstock_crc_of_lane(lane, data, end);
 }
 #endif
 #endif

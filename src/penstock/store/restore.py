@@ -336,7 +336,7 @@ class Restore:
         for word in IDENTITY:
             words.raw(word, 0)
         words.raw(L.H_REPAIRING, 1)
-        for slot in self.scan.doubtful(self.old):
+        for slot in self.scan.doubtful:
             words.raw(self._at(slot) + L.S_INFO, 0)
             words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
         self.files.sync_kernel()

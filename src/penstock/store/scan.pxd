@@ -30,6 +30,10 @@ cdef class Scan:
     cdef readonly list spilled
     cdef readonly list lost
     cdef readonly list damaged
+    cdef readonly list doubtful
+    cdef u64 lists_at
+    cdef object counts
+    cdef object unsorted
 
     @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", units=u64)
     cpdef u64 search(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 stop, u64 end) except? 0
@@ -49,43 +53,45 @@ cdef class Scan:
     cdef bint _is_word(self, u64 slot, u64 word) noexcept
     @cython.locals(size=u64, base=u64, low=u64, high=u64, middle=u64, found=u64)
     cdef bint _whole(self, u64 number, u64 batch, u64[::1] batches) noexcept
-    @cython.locals(tag=u64, info=u64)
+    @cython.locals(tag=u64, info=u64, before=u64, ours=bint)
     cdef int _keep(self, u64 slot, u64 at, u64 number, const u64[::1] old, bint same, bint tagged) except -1
     @cython.locals(at=u64, field=u64)
     cpdef int vacate(self, u64 slot, u64 number) except -1
     cpdef int drop(self, u64 slot) except -1
-    @cython.locals(slot=u64, at=u64, word=u64)
-    cpdef list doubtful(self, const u64[::1] old)
 
+    @cython.locals(which=u64)
     cpdef int link(self) except -1
     @cython.locals(word=u64)
     cdef bint _is_member(self, u64 slot, u64 at) noexcept
-    @cython.locals(last=u64, used=u64, end=u64, open_gap=u64, gap=u64, n=u64, i=u64, slot=u64, at=u64, place=u64)
+    @cython.locals(last=u64, used=u64, end=u64, open_gap=u64, gap=u64, n=u64, i=u64, slot=u64, at=u64, place=u64,
+                   counts="unsigned long long[::1]", unsorted="unsigned long long[::1]")
     cdef int _link_ring(self, u32[::1] order) except -1
     @cython.locals(ends=u64)
     cdef int _link_gap(self, u64 before, u64 slot) except -1
     @cython.locals(top=u64, back=u64, slot=u64, at=u64)
     cdef int _link_vacant(self) except -1
-    @cython.locals(which=u64)
-    cdef int _link_lists(self) except -1
-    @cython.locals(i=u64, which=u64, slot=u64, at=u64, to=u64, back=u64)
-    cdef int _spread(self, u64[::1] entries, u64[::1] starts, u32[::1] order) except -1
-    @cython.locals(list_at=u64, before=u64, bit=u64, i=u64, slot=u64, at=u64, lane=u64, behind=u64, lane_at=u64)
-    cdef int _link_list(self, u64 which, u64[::1] entries, u64 first, u64 end) except -1
+    @cython.locals(which=u64, bit=u64, key=u64)
+    cdef void _list(self, u64 slot, u64 at, u64[::1] counts, u64[::1] unsorted) noexcept
+    @cython.locals(list_at=u64, before=u64, before_at=u64, last=u64, lane=u64, behind=u64, lane_at=u64)
+    cdef bint _append(self, u64 slot, u64 at, u64 which, u64 key, u64 number) noexcept
+    @cython.locals(entries="unsigned long long[::1]", lane=u64)
+    cdef int _link_list(self, u64 which, u64 count, u32[::1] order) except -1
+    @cython.locals(to=u64, i=u64, slot=u64, at=u64, word=u64)
+    cdef void _gather(self, u64 which, u64[::1] entries, u32[::1] order) noexcept
+    @cython.locals(i=u64, slot=u64, at=u64)
+    cdef void _append_all(self, u64 which, u64[::1] entries, u64 count) noexcept
     @cython.locals(head=u64)
-    cdef int _set_ends(self, u64 at, u64 slot) except -1
+    cdef void _set_ends(self, u64 at, u64 slot) noexcept
 
-@cython.locals(runs=u64, spare="unsigned long long[::1]")
-cdef int _sort(u64[::1] entries, u64 first, u64 end) except -1
-@cython.locals(a=u64, b=u64)
-cdef inline bint _is_after(u64[::1] entries, u64 i, u64[::1] other, u64 j) noexcept
-@cython.locals(at=u64)
-cdef u64 _run_end(u64[::1] entries, u64 first, u64 end) noexcept
-@cython.locals(runs=u64, second=u64, stop=u64)
-cdef u64 _merge_pass(u64[::1] entries, u64 first, u64 end, u64[::1] into, u64 to) noexcept
-@cython.locals(i=u64, j=u64)
-cdef int _merge(u64[::1] entries, u64 first, u64 second, u64 stop, u64[::1] into, u64 to) noexcept
-@cython.locals(word=u64)
-cdef inline int _copy(u64[::1] entries, u64 at, u64[::1] into, u64 to, u64 count) noexcept
+@cython.locals(which=u64)
+cdef inline u64 _list_of(u64 info) noexcept
+@cython.locals(spare="unsigned long long[::1]", source="unsigned long long[::1]", target="unsigned long long[::1]",
+               moved=bint, back=u64, word=u64, varied=u64, digit=u64, at=u64)
+cdef int _sort(u64[::1] entries, u64 count) except -1
+@cython.locals(varied=u64, i=u64)
+cdef u64 _varied(u64[::1] entries, u64 count, u64 word) noexcept
+cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift) except -1
+@cython.locals(i=u64, digit=u64, to=u64)
+cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift, u64[::1] places) noexcept
 @cython.locals(index=u64)
 cpdef int write_back(Words words, const u64[::1] image, u64 first, u64 end) except -1

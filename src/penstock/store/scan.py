@@ -44,10 +44,14 @@ class Scan:
         self.records = 0
         self.highest = 0  # number
         self.fresh = files + 1
+        self.lists_at = image[L.H_LISTS_AT]
+        self.counts = array("Q", bytes(8 * L.LISTS))  # messages of each list
+        self.unsorted = array("Q", bytes(8 * L.LISTS))  # not zero: not in the order of places
         self.live = 0
         self.spilled: list[int] = []  # live slots whose body is a file
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
+        self.doubtful: list[int] = []  # live slots with attempts of another message that has the same tag
 
     # ------------------------------------------------------------ finding
 
@@ -148,7 +152,7 @@ class Scan:
         ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a slot that was being
         filled is decided by its record; otherwise its message is not there, since nobody published it.
         """
-        _sort(self.batches, 0, self.batched // _ENTRY)
+        _sort(self.batches, self.batched // _ENTRY)
         batches = self.batches
         for slot in range(self.files + 1, self.slots):
             at = self.slots_at + slot * L.SLOT_WORDS
@@ -209,11 +213,15 @@ class Scan:
 
     def _keep(self, slot: int, at: int, number: int, old: Any, same: bool, tagged: bool) -> None:
         """The slot's message lives. ``same``: the old words of the slot are about it."""
-        tag = (number & L.TAG_MASK) << L.TAG_SHIFT
-        info = self.view[at + L.S_INFO] | tag
-        if same and (not tagged or (old[at + L.S_INFO] >> L.TAG_SHIFT) & L.TAG_MASK == number & L.TAG_MASK):
-            info |= (old[at + L.S_INFO] >> L.ATTEMPTS_SHIFT) << L.ATTEMPTS_SHIFT
+        tag = number & L.TAG_MASK
+        info = self.view[at + L.S_INFO] | (tag << L.TAG_SHIFT)
+        before = old[at + L.S_INFO]
+        ours = (before >> L.TAG_SHIFT) & L.TAG_MASK == tag
+        if same and (ours or not tagged):
+            info |= (before >> L.ATTEMPTS_SHIFT) << L.ATTEMPTS_SHIFT
             self.view[at + L.S_ATTEMPT_US] = old[at + L.S_ATTEMPT_US]
+        elif ours and (before >> L.ATTEMPTS_SHIFT != 0 or old[at + L.S_ATTEMPT_US] != 0):
+            self.doubtful.append(slot)
         self.view[at + L.S_INFO] = info
         self.view[at + L.S_WORD] = self.kernel.word_of(slot, number, L.STATE_WAITING)
         if number > self.highest:
@@ -236,31 +244,15 @@ class Scan:
         self.live -= 1
         self.vacate(slot, self.view[self.slots_at + slot * L.SLOT_WORDS] >> L.NUMBER_SHIFT)
 
-    def doubtful(self, old: Any) -> list[int]:
-        """Kept slots whose old words would be taken for theirs if only the new identity word reached the disk."""
-        found = []
-        for slot in range(self.files + 1, self.fresh):
-            at = self.slots_at + slot * L.SLOT_WORDS
-            word = self.view[at]
-            if (
-                (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING
-                and (old[at + L.S_INFO] >> L.ATTEMPTS_SHIFT != 0 or old[at + L.S_ATTEMPT_US] != 0)
-                and (old[at + L.S_INFO] >> L.TAG_SHIFT) & L.TAG_MASK == (word >> L.NUMBER_SHIFT) & L.TAG_MASK
-                and (
-                    old[at + L.S_INFO] >> L.ATTEMPTS_SHIFT != self.view[at + L.S_INFO] >> L.ATTEMPTS_SHIFT
-                    or old[at + L.S_ATTEMPT_US] != self.view[at + L.S_ATTEMPT_US]
-                )
-            ):
-                found.append(slot)
-        return found
-
     # ------------------------------------------------------------ linking
 
     def link(self) -> None:
         """Ring, gaps, stack of vacant slots and lists, from what was decided."""
         self._link_ring(self.order)
         self._link_vacant()
-        self._link_lists()
+        for which in range(L.LIST_LEASES):
+            if self.unsorted[which]:
+                self._link_list(which, self.counts[which], self.order)
         self.view[L.H_FRESH] = self.fresh
         self.view[L.H_WAITING] = self.live
 
@@ -272,7 +264,12 @@ class Scan:
         return bool((self.view[word] >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and self.view[word + _AT] == at)
 
     def _link_ring(self, order: Any) -> None:
-        """In the order of places, in which they were found. The last gap is the cursor's, the others form a list."""
+        """In the order of places, in which they were found. The last gap is the cursor's, the others form a list.
+
+        On the way messages are appended to their lists, since the order of places is often that of numbers.
+        """
+        counts = self.counts
+        unsorted = self.unsorted
         last = used = end = open_gap = gap = 0
         n = 0
         for i in range(self.ordered):
@@ -292,6 +289,8 @@ class Scan:
                     open_gap = last
                 self.view[self.slots_at + last * L.SLOT_WORDS + L.S_RING] |= slot
             self.view[at + L.S_RING] = last << 32
+            if slot > self.files:
+                self._list(slot, at, counts, unsorted)
             used += place & L.PLACE_MASK
             end = (place >> L.PLACE_SHIFT) + (place & L.PLACE_MASK)
             last = slot
@@ -324,58 +323,65 @@ class Scan:
                 top = slot
         self.view[L.H_VACANT] = top
 
-    def _link_lists(self) -> None:
-        """Sorted by list, key and number: the ring's order is nearly that of numbers, so there is little to sort."""
-        starts = array("Q", bytes(8 * (L.LISTS + 1)))
-        entries = array("Q", bytes(8 * _ENTRY * self.live))
-        self._spread(entries, starts, self.order)
-        for which in range(L.LIST_LEASES):
-            if starts[which + 1] > starts[which]:
-                _sort(entries, starts[which], starts[which + 1])
-                self._link_list(which, entries, starts[which], starts[which + 1])
+    def _list(self, slot: int, at: int, counts: Any, unsorted: Any) -> None:
+        which = _list_of(self.view[at + L.S_INFO])
+        bit = 1  # a full word in the compiled core
+        if counts[which] == 0:
+            self.view[L.H_PRESENT] |= bit << which
+        counts[which] += 1
+        if not unsorted[which]:
+            key = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
+            if not self._append(slot, at, which, key, self.view[at] >> L.NUMBER_SHIFT):
+                unsorted[which] = 1
 
-    def _spread(self, entries: Any, starts: Any, order: Any) -> None:
-        """An entry for each message, those of a list side by side; ``starts`` says where each list's are."""
-        for i in range(self.ordered):
-            if order[i] > self.files:
-                starts[self.kernel.list_of(order[i]) + 1] += 1
-        for which in range(L.LISTS):
-            starts[which + 1] += starts[which]
+    def _append(self, slot: int, at: int, which: int, key: int, number: int) -> bool:
+        """Link a slot behind the others of its list; False if it does not belong there."""
+        list_at = self.lists_at + which * L.LIST_WORDS
+        before = self.view[list_at] >> 32
+        if before:
+            before_at = self.slots_at + before * L.SLOT_WORDS
+            last = self.view[before_at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
+            if last > key or (last == key and self.view[before_at] >> L.NUMBER_SHIFT > number):
+                return False
+            self.view[before_at + L.S_LINKS] |= slot
+        self.view[at + L.S_LINKS] = before << 32
+        self._set_ends(list_at, slot)
+        for lane in range(1, self.kernel.order.level(number) + 1):
+            behind = self.view[list_at + lane] >> 32
+            if behind:
+                lane_at = self.slots_at + behind * L.SLOT_WORDS + L.S_LANES + ((lane - 1) >> 1)
+                self.view[lane_at] |= (slot << 32) if lane & 1 == 0 else slot
+            self._set_ends(list_at + lane, slot)
+        self.view[list_at + L.LIST_COUNT] += 1
+        return True
+
+    def _link_list(self, which: int, count: int, order: Any) -> None:
+        """A list whose order is not that of places: its ``count`` messages are sorted, and linked anew."""
+        entries = array("Q", bytes(8 * _ENTRY * count))
+        self._gather(which, entries, order)
+        _sort(entries, count)
+        for lane in range(L.LIST_WORDS):
+            self.view[self.lists_at + which * L.LIST_WORDS + lane] = 0
+        self._append_all(which, entries, count)
+
+    def _gather(self, which: int, entries: Any, order: Any) -> None:
+        to = 0
         for i in range(self.ordered):
             slot = order[i]
-            if slot > self.files:
-                at = self.slots_at + slot * L.SLOT_WORDS
-                which = self.kernel.list_of(slot)
-                to = starts[which] * _ENTRY
-                starts[which] += 1
+            at = self.slots_at + slot * L.SLOT_WORDS
+            if slot > self.files and _list_of(self.view[at + L.S_INFO]) == which:
                 entries[to] = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
                 entries[to + 1] = self.view[at] >> L.NUMBER_SHIFT
                 entries[to + 2] = slot
-        for back in range(L.LISTS):
-            which = L.LISTS - back
-            starts[which] = starts[which - 1]
-        starts[0] = 0
+                to += _ENTRY
+                for word in range(L.S_LINKS, L.S_PLACE):
+                    self.view[at + word] = 0
 
-    def _link_list(self, which: int, entries: Any, first: int, end: int) -> None:
-        list_at = self.view[L.H_LISTS_AT] + which * L.LIST_WORDS
-        before = 0
-        bit = 1  # a full word in the compiled core
-        for i in range(first, end):
+    def _append_all(self, which: int, entries: Any, count: int) -> None:
+        for i in range(count):
             slot = entries[i * _ENTRY + 2]
             at = self.slots_at + slot * L.SLOT_WORDS
-            self.view[at + L.S_LINKS] = before << 32
-            if before:
-                self.view[self.slots_at + before * L.SLOT_WORDS + L.S_LINKS] |= slot
-            self._set_ends(list_at, slot)
-            before = slot
-            for lane in range(1, self.kernel.order.level(entries[i * _ENTRY + 1]) + 1):
-                behind = self.view[list_at + lane] >> 32
-                if behind:
-                    lane_at = self.slots_at + behind * L.SLOT_WORDS + L.S_LANES + ((lane - 1) >> 1)
-                    self.view[lane_at] |= (slot << 32) if lane & 1 == 0 else slot
-                self._set_ends(list_at + lane, slot)
-        self.view[list_at + L.LIST_COUNT] = end - first
-        self.view[L.H_PRESENT] |= bit << which
+            self._append(slot, at, which, entries[i * _ENTRY], entries[i * _ENTRY + 1])
 
     def _set_ends(self, at: int, slot: int) -> None:
         head = self.view[at] & L.MASK32
@@ -385,67 +391,57 @@ class Scan:
 # ---------------------------------------------------------------- sorting
 
 
-def _sort(entries: Any, first: int, end: int) -> None:
-    """Entries ``first`` to ``end`` by key and number: runs that ascend already are merged in pairs, until one is left.
-    What is in order costs one look."""
-    if first == end or _run_end(entries, first, end) == end:
-        runs = 1
-        spare = entries
-    else:
-        runs = 2
-        spare = array("Q", bytes(8 * _ENTRY * (end - first)))
-    while runs > 1:
-        runs = _merge_pass(entries, first, end, spare, 0)
-        if runs > 1:
-            runs = _merge_pass(spare, 0, end - first, entries, first)
-        else:
-            _copy(spare, 0, entries, first, end - first)
+def _list_of(info: int) -> int:
+    which = L.LIST_READY if (info >> L.FLAGS_SHIFT) & L.FLAG_READY else L.LIST_TIMED
+    return which + (info & 0xF)
 
 
-def _is_after(entries: Any, i: int, other: Any, j: int) -> bool:
-    a = entries[i * _ENTRY]
-    b = other[j * _ENTRY]
-    return bool(a > b or (a == b and entries[i * _ENTRY + 1] > other[j * _ENTRY + 1]))
+def _sort(entries: Any, count: int) -> None:
+    """By key and number: digit by digit from the lowest, keeping the order of equals. Digits that are the same in all
+    entries cost nothing."""
+    spare = array("Q", bytes(8 * _ENTRY * count))
+    source = entries
+    target = spare
+    moved = False
+    for back in range(2):
+        word = 1 - back
+        varied = _varied(entries, count, word)
+        for digit in range(8):
+            if (varied >> (digit * 8)) & 0xFF:
+                _move(source, target, count, word, digit * 8)
+                source, target = target, source
+                moved = not moved
+    if moved:
+        for at in range(count * _ENTRY):
+            entries[at] = spare[at]
 
 
-def _run_end(entries: Any, first: int, end: int) -> int:
-    at = first + 1
-    while at < end and not _is_after(entries, at - 1, entries, at):
-        at += 1
-    return at if at < end else end
+def _varied(entries: Any, count: int, word: int) -> int:
+    """The bits in which a word of the entries is not always the same."""
+    varied = 0
+    for i in range(count):
+        varied |= entries[i * _ENTRY + word] ^ entries[word]
+    return varied
 
 
-def _merge_pass(entries: Any, first: int, end: int, into: Any, to: int) -> int:
-    """Merge each two neighbouring runs; how many runs there are now."""
-    runs = 0
-    while first < end:
-        second = _run_end(entries, first, end)
-        stop = _run_end(entries, second, end) if second < end else end
-        _merge(entries, first, second, stop, into, to)
-        to += stop - first
-        first = stop
-        runs += 1
-    return runs
+def _move(source: Any, target: Any, count: int, word: int, shift: int) -> None:
+    """All entries from source to target, in the order of eight bits."""
+    places = array("Q", bytes(8 * 257))
+    _place(source, target, count, word, shift, places)
 
 
-def _merge(entries: Any, first: int, second: int, stop: int, into: Any, to: int) -> None:
-    i = first
-    j = second
-    while i < second and j < stop:
-        if _is_after(entries, i, entries, j):
-            _copy(entries, j, into, to, 1)
-            j += 1
-        else:
-            _copy(entries, i, into, to, 1)
-            i += 1
-        to += 1
-    _copy(entries, i, into, to, second - i)
-    _copy(entries, j, into, to + second - i, stop - j)
-
-
-def _copy(entries: Any, at: int, into: Any, to: int, count: int) -> None:
-    for word in range(count * _ENTRY):
-        into[to * _ENTRY + word] = entries[at * _ENTRY + word]
+def _place(source: Any, target: Any, count: int, word: int, shift: int, places: Any) -> None:
+    for i in range(count):
+        places[((source[i * _ENTRY + word] >> shift) & 0xFF) + 1] += 1
+    for digit in range(256):
+        places[digit + 1] += places[digit]
+    for i in range(count):
+        digit = (source[i * _ENTRY + word] >> shift) & 0xFF
+        to = places[digit] * _ENTRY
+        places[digit] += 1
+        target[to] = source[i * _ENTRY]
+        target[to + 1] = source[i * _ENTRY + 1]
+        target[to + 2] = source[i * _ENTRY + 2]
 
 
 # ---------------------------------------------------------------- writing back

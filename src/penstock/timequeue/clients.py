@@ -47,7 +47,7 @@ class Client:
         self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
         self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
         self.holder = 0  # the thread that is in a turn
-        self.upkeep = threading.Lock()  # held while the background works for us, and to close
+        self.upkeep = threading.RLock()  # held while the background works for us, and to close
         self.opened_us = clock.boot_us()
         self.files = LocalFiles(path, self.options, busy_s=busy_s)
         try:
@@ -317,7 +317,17 @@ class Client:
         return False
 
     def forget(self) -> None:
-        """Only close: in the child of a fork, unlocking would drop the parent's locks."""
+        """Only close: as when the process dies."""
+        with self.upkeep:
+            self._forget()
+
+    def disown(self) -> None:
+        """In the child of a fork: only close, since unlocking would drop the parent's locks. A thread of the parent's
+        that worked for us, and held this lock, is not here."""
+        self.upkeep = threading.RLock()
+        self.forget()
+
+    def _forget(self) -> None:
         self.closed = True
         self.receivers.close()
         self.producers.close()

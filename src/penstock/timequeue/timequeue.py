@@ -485,7 +485,7 @@ def _after_fork_in_child() -> None:
         client, queue._client = queue._client, None
         if client is not None:
             with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
-                client.forget()
+                client.disown()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
