@@ -35,6 +35,7 @@ class Sent:
     put: Span
     batch: list[Sent] = field(default_factory=list)
     ok: bool = False
+    spilled: bool = False  # its body is a file of its own, which only a put with commit syncs
     id: str = ""
     deliver_us: tuple[int, int] = (0, NEVER)  # between these
     later_us: list[int] = field(default_factory=list)  # times that releases gave it
@@ -130,8 +131,7 @@ class Ledger:
     def _must(self, sent: Sent, at: int, synced: int) -> bool:
         if not sent.ok or sent.may_be_gone(at):
             return False
-        is_spilled = len(sent.body) > sent.options["spill_bytes"]
-        return sent.put.done <= at and (sent.durable or (sent.put.done <= synced and not is_spilled))
+        return sent.put.done <= at and (sent.durable or (sent.put.done <= synced and not sent.spilled))
 
     def _judge_one(self, one: Found, at: int, synced: int) -> list[str]:
         sent = self.sent.get(one.token)

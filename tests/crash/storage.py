@@ -154,6 +154,10 @@ class Disk:
         elif is_body and kind in (rig.UNLINK, rig.RENAME) and self._names.pop(name, None) is not None:
             self.log.append((NAMED, name, None, None))
 
+    def had_body(self, name: str) -> bool:
+        """Whether there ever was such a file in ``bodies/``."""
+        return any(kind == NAMED and what == name for kind, what, _, _ in self.log)
+
     def turning_points(self) -> list[int]:
         """Places just after a write to a file or the end of a sync: more depends on these than on others."""
         return [

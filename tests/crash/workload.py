@@ -17,7 +17,7 @@ from typing import Any
 import penstock
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import KERNEL, LOCK
+from penstock.store.files import KERNEL, LOCK, body_name
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import NEVER, Ledger, Sent, Span, found, make_body
 from tests.crash.storage import Disk
@@ -42,7 +42,6 @@ class Template:
 
     def __init__(self, folder: Path, which: int) -> None:
         self.path = folder / f"queue-{which}"
-        self.spill_bytes: int = TEMPLATES[which]["spill_bytes"]
         self._create(folder, which)
         self._snapshot = Snapshot(self.path)
 
@@ -80,7 +79,6 @@ class Workload:
         self._lock = os.open(path / LOCK, os.O_RDWR)
         self.queues: list[penstock.TimeQueue] = []
         self.held: list[tuple[penstock.TimeQueue, penstock.Message]] = []
-        self._spill_bytes = template.spill_bytes
         self._next_token = 1
         self._depth = 0
         self._overlap = self.rng.choice((0.0, 0.0, 0.1, 0.3))
@@ -181,7 +179,6 @@ class Workload:
             "type": rng.choice((None, "order")),
             "key": rng.choice((None, "example.com")),
             "headers": rng.choice((None, {"a": "b", "c": "d" * rng.randrange(40)})),
-            "spill_bytes": self._spill_bytes,
         }
         sent = Sent(token, make_body(token, filling), options, durable, self._span())
         when = rng.choice(("now", "now", "delay", "far"))
@@ -206,9 +203,6 @@ class Workload:
             records = file.read(size)
         before = L.UNIT_BYTES - L.RECORD_BYTES - len(b"<%d:" % token)
         return bytes(before) + records
-
-    def _arguments(self, sent: Sent) -> dict[str, Any]:
-        return {name: value for name, value in sent.options.items() if name != "spill_bytes"}
 
     def _is_durable(self) -> bool:
         return self.rng.random() >= self._relaxed
@@ -287,6 +281,7 @@ class Workload:
             sent.put.done = done
             if token in here:
                 sent.ok, sent.id = True, here[token].id
+                sent.spilled = self.disk.had_body(body_name(here[token].number, here[token].slot))
                 sent.durable = False  # nobody was told
 
     def _put(self, queue: penstock.TimeQueue, batch: list[Sent], *, one: bool = False) -> None:
@@ -298,9 +293,9 @@ class Workload:
             self.ledger.sent[sent.token] = sent
         try:
             if one:
-                ids: Sequence[str] = [queue.put(batch[0].body, durability=durability, **self._arguments(batch[0]))]
+                ids: Sequence[str] = [queue.put(batch[0].body, durability=durability, **batch[0].options)]
             else:
-                drafts = [penstock.Draft(body=sent.body, **self._arguments(sent)) for sent in batch]
+                drafts = [penstock.Draft(body=sent.body, **sent.options) for sent in batch]
                 ids = queue.put_many(drafts, durability=durability)
         except (penstock.QueueFull, penstock.BodyTooLarge, OSError):
             ids = []
@@ -308,6 +303,8 @@ class Workload:
         for sent, message_id in zip(batch, ids, strict=False):
             sent.ok = True
             sent.id = message_id
+            slot, number = queue.parse_id(message_id)
+            sent.spilled = self.disk.had_body(body_name(number, slot))
         for sent in batch:
             if not {"delay", "deliver_at"} & sent.options.keys():
                 sent.deliver_us = (sent.deliver_us[0], self.clock.wall_us())
