@@ -39,7 +39,7 @@ from penstock.store.scan import Scan, write_back
 from penstock.store.words import Words
 
 DAMAGED = "damaged"
-CHUNK_UNITS = 1 << 16  # 16 MiB are scanned between two reports of progress; other threads may run in between
+CHUNK_UNITS = 1 << 16  # 16 MiB are scanned between two reports of progress
 FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
@@ -185,7 +185,7 @@ class Restore:
         self.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
 
     def _search(self, progress: Progress | None) -> None:
-        total = self.files.data_units * L.UNIT_BYTES
+        total_bytes = self.files.data_units * L.UNIT_BYTES
         for i, (start, end, mapping) in enumerate(self.files.mappings()):
             self.scan.begin_file(i + 1)
             with memoryview(mapping) as data, data.cast("Q") as words:
@@ -194,7 +194,7 @@ class Restore:
                     stop = min(unit + CHUNK_UNITS, end - start)
                     unit = self.scan.search(words, data, start, unit, stop, end - start)
                     if progress:
-                        progress((start + unit) * L.UNIT_BYTES, total)
+                        progress((start + unit) * L.UNIT_BYTES, total_bytes)
 
     def _settled(self) -> memoryview:
         """A copy of a kernel whose pages are current, without what a dead process left half-done."""

@@ -65,11 +65,20 @@ class Scan:
         """Look for records that start in units ``unit`` to ``stop`` of a file that begins at unit ``first`` of all and
         has ``end``; the unit to go on with. ``words`` and ``data`` are the file as words and as bytes.
 
-        A valid record is skipped as a whole: nothing was written inside it since, or its checksum would not hold.
+        A valid record is skipped as a whole: nothing was written inside it since, or its checksum would not hold. Other
+        threads may run meanwhile.
         """
         self._grow(stop - unit)
         order = self.order
         batches = self.batches
+        if cython.compiled:
+            with cython.nogil:
+                return self._search(words, data, first, unit, stop, end, order, batches)
+        return self._search(words, data, first, unit, stop, end, order, batches)
+
+    def _search(
+        self, words: Any, data: Any, first: int, unit: int, stop: int, end: int, order: Any, batches: Any
+    ) -> int:
         while unit < stop:
             if words[unit * L.UNIT_WORDS] == self.signature:
                 units = self._valid(words, data, first, unit, end)
