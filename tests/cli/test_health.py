@@ -54,6 +54,16 @@ def test_repair_dry_run_changes_nothing_and_repair_keeps_the_rest(run: Run, dama
     assert run("get", damaged, "-n", "9").stdout == "first\nthird\n"
 
 
+def test_repair_after_power_loss_restores_a_queue_that_looks_fine(run: Run, small: Path) -> None:
+    run("put", small, "a")
+    assert "restored" in run("repair", small, "--after-power-loss").stdout
+    assert "fine" in run("repair", small, "--after-power-loss", "--dry-run").stdout
+    (found,) = rows(run("repair", small, "--after-power-loss", "--json"))
+    assert found == {"path": str(small), "ok": True, "findings": []}
+    assert "fine" in run("check", small).stdout
+    assert run("get", small).stdout == "a\n"
+
+
 def test_doctor_finds_what_a_queue_needs_on_this_machine(run: Run, small: Path, tmp_path: Path) -> None:
     (found,) = rows(run("doctor", small, "--json"))
     by_name = {check["name"]: check for check in found["checks"]}

@@ -130,3 +130,47 @@ def test_a_repair_that_was_cut_short_is_not_mistaken_for_a_queue(full: Path) -> 
     with penstock.open(full) as queue:  # which does it again
         assert queue.stats().restores == 1
     assert contents(full) == before
+
+
+def test_slots_whose_room_must_stay_are_vacant_and_in_the_ring(full: Path) -> None:
+    """As after an ack whose index sync is still to come: off the lists, on no stack, the room still taken."""
+    data, view = words_of(full)
+    at = view[L.H_SLOTS_AT]
+
+    def field(slot: int, name: int) -> int:
+        return at + slot * L.SLOT_WORDS + name
+
+    first, second = view[L.H_VACANT], view[field(view[L.H_VACANT], L.S_CHAIN)]
+    view[L.H_VACANT] = view[field(second, L.S_CHAIN)]
+    cursor = view[L.H_CURSOR]
+    last_unit = view[field(cursor, L.S_PLACE)] >> L.PLACE_SHIFT, view[field(cursor, L.S_PLACE)] & L.PLACE_MASK
+    place = sum(last_unit)
+    following = view[field(cursor, L.S_RING)] & L.MASK32
+    before = cursor
+    for slot, unit in ((first, place), (second, place + 1)):
+        view[field(slot, L.S_PLACE)] = unit << L.PLACE_SHIFT | 1
+        view[field(before, L.S_RING)] = view[field(before, L.S_RING)] >> 32 << 32 | slot
+        view[field(slot, L.S_RING)] = following | before << 32
+        view[field(slot, L.S_CHAIN)] = 0
+        before = slot
+    view[field(following, L.S_RING)] = view[field(following, L.S_RING)] & L.MASK32 | second << 32
+    view[L.H_CURSOR] = second
+    view[L.H_USED_UNITS] += 2
+    view[L.H_RETAINED], view[L.H_RETIRING], view[L.H_KEPT] = first, second, 2
+    (full / "kernel").write_bytes(data)
+    assert check_queue(full) == []
+    view[L.H_KEPT] = 1
+    (full / "kernel").write_bytes(data)
+    (finding,) = check_queue(full)
+    assert finding.offset == L.H_KEPT * L.WORD_BYTES
+    view[L.H_KEPT], view[L.H_RETIRING] = 1, 0
+    (full / "kernel").write_bytes(data)
+    assert any(f"slot {second}" in finding.what for finding in check_queue(full))
+
+
+def test_a_limit_below_safe_numbers_is_found(full: Path) -> None:
+    data, view = words_of(full)
+    view[L.H_NUMBER_SAFE] = view[L.H_NUMBER_LIMIT] + 1
+    (full / "kernel").write_bytes(data)
+    (finding,) = check_queue(full)
+    assert finding.offset == L.H_NUMBER_SAFE * L.WORD_BYTES

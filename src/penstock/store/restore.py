@@ -11,7 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from mmap import mmap
 from pathlib import Path
 
 import msgspec
@@ -36,10 +39,10 @@ from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.recovery import Finding, Image, check_queue, held
 from penstock.store.scan import Scan, write_back
-from penstock.store.words import Words
+from penstock.store.words import Words, compiled
 
 DAMAGED = "damaged"
-CHUNK_UNITS = 1 << 16  # 16 MiB are scanned between two reports of progress; other threads may run in between
+CHUNK_UNITS = 1 << 15  # 8 MiB are scanned at a time
 FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
@@ -182,16 +185,19 @@ class Restore:
         self.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
 
     def _search(self, progress: Progress | None) -> None:
-        total = self.files.data_units * L.UNIT_BYTES
-        for i, (start, end, mapping) in enumerate(self.files.mappings()):
-            self.scan.begin_file(i + 1)
-            with memoryview(mapping) as data, data.cast("Q") as words:
-                unit = 0
-                while unit < end - start:
-                    stop = min(unit + CHUNK_UNITS, end - start)
-                    unit = self.scan.search(words, data, start, unit, stop, end - start)
-                    if progress:
-                        progress((start + unit) * L.UNIT_BYTES, total)
+        """Where compiled code lets two threads run, the second looks at the next chunk meanwhile."""
+        chunk_units = min(CHUNK_UNITS, self.files.data_units)
+        found = [array("Q", bytes(L.WORD_BYTES * L.RECORD_WORDS * chunk_units)) for _ in range(2)]
+        with contextlib.ExitStack() as stack:
+            second = stack.enter_context(ThreadPoolExecutor(1)) if compiled and chunk_units == CHUNK_UNITS else None
+            for i, (start, end, mapping) in enumerate(self.files.mappings()):
+                self.scan.begin_file(i + 1)
+                with DataFile(self.scan, mapping, start, end) as file:
+                    unit = start
+                    while unit < end:
+                        unit = file.search(unit, second, found)
+                        if progress:
+                            progress(unit * L.UNIT_BYTES, self.files.data_units * L.UNIT_BYTES)
 
     def _settled(self) -> memoryview:
         """A copy of a kernel whose pages are current, without what a dead process left half-done."""
@@ -348,6 +354,47 @@ class Restore:
             words.raw(word, value)
         words.raw(L.H_REPAIRING, 0)
         self.files.sync_kernel()
+
+
+class DataFile:
+    """One data file, searched from front to back."""
+
+    def __init__(self, scan: Scan, mapping: mmap, start: int, end: int) -> None:
+        self._scan = scan
+        self._start = start
+        self._end = end
+        self._data = memoryview(mapping)
+        self._words = self._data.cast("Q")
+
+    def __enter__(self) -> DataFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._words.release()
+        self._data.release()
+
+    def search(self, unit: int, second: Executor | None, found: list[array[int]]) -> int:
+        """Note the records of the chunk at a unit or, with a second thread, of two; the unit to go on with."""
+        stop = self._stop(unit)
+        ahead = second.submit(self._find, stop, found[1]) if second and stop < self._end else None
+        try:
+            reached = max(self._scan.note(found[0], self._find(unit, found[0]), unit), stop)
+        finally:
+            count = ahead.result() if ahead else 0
+        if ahead is None:
+            return reached
+        # The last record may reach into the second chunk. What was found inside it there is none.
+        done = self._scan.note(found[1], count, reached)
+        return max(done, self._stop(stop)) if done else reached
+
+    def _stop(self, unit: int) -> int:
+        return min(unit + CHUNK_UNITS, self._end)
+
+    def _find(self, unit: int, found: array[int]) -> int:
+        first = self._start
+        return self._scan.find(
+            self._words, self._data, first, unit - first, self._stop(unit) - first, self._end - first, found
+        )
 
 
 # ---------------------------------------------------------------- on a queue directory

@@ -26,6 +26,9 @@ _AT = L.S_GAP  # where in ``order`` it is
 
 _ENTRY = 3  # words of an entry to sort: key, number, slot
 
+_FOUND = L.RECORD_WORDS  # of a record that was found: those of its header, but for the first
+_PLACE = L.R_SIGNATURE  # which says where it is, as in a slot
+
 
 class Scan:
     """The records of a queue's data files, and what becomes of its slots."""
@@ -61,24 +64,49 @@ class Scan:
         self.order[self.ordered] = sentinel
         self.ordered += 1
 
-    def search(self, words: Any, data: Any, first: int, unit: int, stop: int, end: int) -> int:
+    def find(self, words: Any, data: Any, first: int, unit: int, stop: int, end: int, found: Any) -> int:
         """Look for records that start in units ``unit`` to ``stop`` of a file that begins at unit ``first`` of all and
-        has ``end``; the unit to go on with. ``words`` and ``data`` are the file as words and as bytes.
+        has ``end``; how many. ``words`` and ``data`` are the file as words and as bytes, ``found`` has room for what is
+        to be noted. Changes nothing else, so that several threads can look, at the same time.
 
         A valid record is skipped as a whole: nothing was written inside it since, or its checksum would not hold.
         """
-        self._grow(stop - unit)
-        order = self.order
-        batches = self.batches
+        if cython.compiled:
+            with cython.nogil:
+                return self._find(words, data, first, unit, stop, end, found)
+        return self._find(words, data, first, unit, stop, end, found)
+
+    def _find(self, words: Any, data: Any, first: int, unit: int, stop: int, end: int, found: Any) -> int:
+        count = 0
         while unit < stop:
-            if words[unit * L.UNIT_WORDS] == self.signature:
+            at = unit * L.UNIT_WORDS
+            if words[at] == self.signature:
                 units = self._valid(words, data, first, unit, end)
                 if units != 0:
-                    self._note(words, unit * L.UNIT_WORDS, first + unit, units, order, batches)
+                    to = count * _FOUND
+                    found[to + _PLACE] = ((first + unit) << L.PLACE_SHIFT) | units
+                    for word in range(L.R_NUMBER, _FOUND):
+                        found[to + word] = words[at + word]
+                    count += 1
                     unit += units
                     continue
             unit += 1
-        return unit
+        return count
+
+    def note(self, found: Any, count: int, least: int) -> int:
+        """Take down what ``find`` found, file by file in the order of places, from unit ``least`` of all on; the unit
+        behind the last record. If a record starts before it, inside another, nothing is taken down, and 0."""
+        if count > 0 and found[_PLACE] >> L.PLACE_SHIFT < least:
+            return 0
+        self._grow(count)
+        order = self.order
+        batches = self.batches
+        for i in range(count):
+            self._note(found, i * _FOUND, order, batches)
+        if count > 0:
+            place = found[(count - 1) * _FOUND + _PLACE]
+            least = (place >> L.PLACE_SHIFT) + (place & L.PLACE_MASK)
+        return least
 
     def _grow(self, most: int) -> None:
         if len(self.order) < self.ordered + most:
@@ -112,20 +140,20 @@ class Scan:
             check = checksum.crc32(data[start : start + L.RECORD_BYTES], L.RECORD_BYTES - 4, seed)
         return units if check == last >> 32 else 0
 
-    def _note(self, words: Any, at: int, place: int, units: int, order: Any, batches: Any) -> None:
-        number = words[at + L.R_NUMBER]
-        where = words[at + L.R_SLOT_BATCH]
-        index = words[at + L.R_INDEX_LENGTH] & L.MASK32
+    def _note(self, found: Any, at: int, order: Any, batches: Any) -> None:
+        number = found[at + L.R_NUMBER]
+        where = found[at + L.R_SLOT_BATCH]
+        index = found[at + L.R_INDEX_LENGTH] & L.MASK32
         self.records += 1
         if where >> 32 > 1:
             self._note_batch(number - index, where >> 32, batches)
         slot = self.slots_at + (where & L.MASK32) * L.SLOT_WORDS
         if number <= self.view[slot + L.S_WORD]:
             return  # an earlier message of this slot
-        last = words[at + L.R_META_CHECK]
+        last = found[at + L.R_META_CHECK]
         self.view[slot + L.S_WORD] = number
-        self.view[slot + L.S_DELIVER_US] = words[at + L.R_DELIVER_US]
-        self.view[slot + L.S_PLACE] = (place << L.PLACE_SHIFT) | units
+        self.view[slot + L.S_DELIVER_US] = found[at + L.R_DELIVER_US]
+        self.view[slot + L.S_PLACE] = found[at + _PLACE]
         self.view[slot + L.S_INFO] = (
             (((last >> 16) & 0xFF) << L.FLAGS_SHIFT) | (((last >> 28) & 0xF) << L.CODEC_SHIFT) | ((last >> 24) & 0xF)
         )
