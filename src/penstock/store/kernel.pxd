@@ -53,6 +53,7 @@ cdef class Kernel:
     @cython.locals(slot=u64, ahead=u64)
     cpdef int merge(self) except -1
     cpdef int adopt(self, u64 slot) except -1
+    @cython.locals(number=u64)
     cpdef int abandon(self, u64 slot, u64 client, bint tell) except -1
 
     @cython.locals(present=u64, priority=u64, ready=u64, timed=u64, at_us=u64, ready_us=u64)

@@ -139,7 +139,7 @@ class Kernel:
         if slot == 0 and fresh >= self.slots:
             return NO_SLOT
         number = self.words.load(L.H_NUMBER_NEXT)
-        if number >= self.words.load(L.H_NUMBER_SAFE):
+        if number + self.words.load(L.H_FILLING) + 1 >= self.words.load(L.H_NUMBER_SAFE):  # one more to give each up
             return NO_NUMBER
         spilled = self.words.load(L.H_SPILLED_BYTES)
         if spilled and (self.words.load(L.H_USED_UNITS) + units) * L.UNIT_BYTES + spilled > self.data_bytes:
@@ -217,7 +217,10 @@ class Kernel:
         was only taken in this same turn."""
         self._unchain(slot, client)
         self.words.add(L.H_FILLING, -1)
-        self._set_word(slot, self.number(slot), L.STATE_VACANT)
+        # A number of its own tells a restore that this was no acknowledgement: the batch was never published.
+        number = self.words.load(L.H_NUMBER_NEXT)
+        self.words.raw(L.H_NUMBER_NEXT, number + 1)
+        self._set_word(slot, number, L.STATE_VACANT)
         self._free(slot)
         if tell:
             self._room()

@@ -192,7 +192,7 @@ class Restore:
             second = stack.enter_context(ThreadPoolExecutor(1)) if compiled and chunk_units == CHUNK_UNITS else None
             for i, (start, end, mapping) in enumerate(self.files.mappings()):
                 self.scan.begin_file(i + 1)
-                with DataFile(self.scan, mapping, start, end) as file:
+                with DataFile(self.scan, self.old, mapping, start, end) as file:
                     unit = start
                     while unit < end:
                         unit = file.search(unit, second, found)
@@ -359,8 +359,9 @@ class Restore:
 class DataFile:
     """One data file, searched from front to back."""
 
-    def __init__(self, scan: Scan, mapping: mmap, start: int, end: int) -> None:
+    def __init__(self, scan: Scan, old: memoryview, mapping: mmap, start: int, end: int) -> None:
         self._scan = scan
+        self._old = old
         self._start = start
         self._end = end
         self._data = memoryview(mapping)
@@ -378,13 +379,13 @@ class DataFile:
         stop = self._stop(unit)
         ahead = second.submit(self._find, stop, found[1]) if second and stop < self._end else None
         try:
-            reached = max(self._scan.note(found[0], self._find(unit, found[0]), unit), stop)
+            reached = max(self._scan.note(found[0], self._find(unit, found[0]), unit, self._old), stop)
         finally:
             count = ahead.result() if ahead else 0
         if ahead is None:
             return reached
         # The last record may reach into the second chunk. What was found inside it there is none.
-        done = self._scan.note(found[1], count, reached)
+        done = self._scan.note(found[1], count, reached, self._old)
         return max(done, self._stop(stop)) if done else reached
 
     def _stop(self, unit: int) -> int:

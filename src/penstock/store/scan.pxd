@@ -43,18 +43,20 @@ cdef class Scan:
     cdef u64 _find(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 stop, u64 end,
                    u64[::1] found) noexcept nogil
     @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", i=u64, place=u64)
-    cpdef u64 note(self, u64[::1] found, u64 count, u64 least) except? 0
+    cpdef u64 note(self, u64[::1] found, u64 count, u64 least, const u64[::1] old) except? 0
     cdef int _grow(self, u64 most) except -1
     @cython.locals(at=u64, last=u64, size=u64, units=u64, number=u64, slot=u64, batch=u64, index=u64, place=u64,
                    seed=u32, check=u32, head="const unsigned char*", start=u64)
     cdef u64 _valid(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 end) noexcept nogil
     @cython.locals(number=u64, where=u64, index=u64, slot=u64, last=u64)
-    cdef void _note(self, u64[::1] found, u64 at, u32[::1] order, u64[::1] batches) noexcept
+    cdef void _note(self, u64[::1] found, u64 at, u32[::1] order, u64[::1] batches, const u64[::1] old) noexcept
+    @cython.locals(word=u64)
+    cdef bint _was_given_up(self, const u64[::1] old, u64 slot, u64 number) noexcept
     @cython.locals(n=u64)
     cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
 
     @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
-                   lives=bint)
+                   lives=bint, believed=bint)
     cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1
     @cython.locals(state=u64)
     cdef bint _is_word(self, u64 slot, u64 word) noexcept

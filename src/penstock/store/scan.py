@@ -93,7 +93,7 @@ class Scan:
             unit += 1
         return count
 
-    def note(self, found: Any, count: int, least: int) -> int:
+    def note(self, found: Any, count: int, least: int, old: Any) -> int:
         """Take down what ``find`` found, file by file in the order of places, from unit ``least`` of all on; the unit
         behind the last record. If a record starts before it, inside another, nothing is taken down, and 0."""
         if count > 0 and found[_PLACE] >> L.PLACE_SHIFT < least:
@@ -102,7 +102,7 @@ class Scan:
         order = self.order
         batches = self.batches
         for i in range(count):
-            self._note(found, i * _FOUND, order, batches)
+            self._note(found, i * _FOUND, order, batches, old)
         if count > 0:
             place = found[(count - 1) * _FOUND + _PLACE]
             least = (place >> L.PLACE_SHIFT) + (place & L.PLACE_MASK)
@@ -140,12 +140,12 @@ class Scan:
             check = checksum.crc32(data[start : start + L.RECORD_BYTES], L.RECORD_BYTES - 4, seed)
         return units if check == last >> 32 else 0
 
-    def _note(self, found: Any, at: int, order: Any, batches: Any) -> None:
+    def _note(self, found: Any, at: int, order: Any, batches: Any, old: Any) -> None:
         number = found[at + L.R_NUMBER]
         where = found[at + L.R_SLOT_BATCH]
         index = found[at + L.R_INDEX_LENGTH] & L.MASK32
         self.records += 1
-        if where >> 32 > 1:
+        if where >> 32 > 1 and not self._was_given_up(old, where & L.MASK32, number):
             self._note_batch(number - index, where >> 32, batches)
         slot = self.slots_at + (where & L.MASK32) * L.SLOT_WORDS
         if number <= self.view[slot + L.S_WORD]:
@@ -162,6 +162,11 @@ class Scan:
         order[self.ordered] = where & L.MASK32
         self.ordered += 1
 
+    def _was_given_up(self, old: Any, slot: int, number: int) -> bool:
+        """A slot of a published batch keeps its number until its word is on disk; one that is given up gets another."""
+        word = old[self.slots_at + slot * L.SLOT_WORDS]
+        return word >> L.NUMBER_SHIFT > number and self._is_word(slot, word)
+
     def _note_batch(self, base: int, batch: int, batches: Any) -> None:
         n = self.batched
         if n > 0 and batches[n - _ENTRY] == base and batches[n - _ENTRY + 1] >> 32 == batch:
@@ -177,8 +182,8 @@ class Scan:
     def decide(self, old: Any, tagged: bool, filling: bool) -> None:
         """What becomes of each slot, by its newest record and its word in the ``old`` kernel.
 
-        ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a slot that was being
-        filled is decided by its record; otherwise its message is not there, since nobody published it.
+        ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a record that is newer
+        than its slot's word, or was being filled by it, decides; otherwise the word is right: nobody published it.
         """
         _sort(self.batches, self.batched // _ENTRY)
         batches = self.batches
@@ -194,13 +199,14 @@ class Scan:
             self.fresh = slot + 1
             known = word >> L.NUMBER_SHIFT
             state = (word >> L.STATE_SHIFT) & 0xF
-            if word == 0 or not self._is_word(slot, word):
+            believed = word == 0 or self._is_word(slot, word)
+            if word == 0 or not believed:
                 if word:
                     self.damaged.append(slot)
                 known = 0
                 state = L.STATE_NEW
             published = state == L.STATE_WAITING or state == L.STATE_PENDING
-            if number > known or (number == known and state == L.STATE_FILLING and filling):
+            if (filling or not believed) and (number > known or (number == known and state == L.STATE_FILLING)):
                 lives = self._whole(number, self.view[at + _BATCH], batches)
             else:
                 lives = number == known and published
