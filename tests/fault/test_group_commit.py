@@ -16,7 +16,7 @@ import pytest
 import penstock
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.timequeue import check_queue
+from penstock.timequeue import check_queue, repair_queue
 from penstock.timequeue.puts import entries
 from tests.conftest import Queues
 from tests.crash.rig import in_child
@@ -193,6 +193,11 @@ def test_a_failed_sync_is_final_for_everybody_and_getting_goes_on(queue: Queues,
     other.get(timeout=0).release()
     with pytest.raises(penstock.SyncFailed):
         other.get(timeout=0).ack(durable=True)
+    q.close()
+    other.close()
+    with penstock.open(q.path) as again:  # the first to open it checks and rewrites what is there
+        assert again.stats().sync_failed is None and again.stats().restores == 1
+        again.put(b"confirmed")
 
 
 def test_waiters_of_a_failed_sync_are_told_and_nothing_of_theirs_is_in_the_queue(queue: Queues) -> None:
@@ -223,6 +228,11 @@ def test_waiters_of_a_failed_sync_are_told_and_nothing_of_theirs_is_in_the_queue
         thread.join()
     assert len(errors) == 3
     assert (q.qsize(), q.stats().filling) == (0, 0)
+    rig.observe(None)
+    q.close()
+    assert [finding.what for finding in repair_queue(q.path)]
+    with penstock.open(q.path) as again:
+        again.put(b"confirmed")
 
 
 def test_a_young_client_does_not_confirm_for_an_older_one_what_a_dead_leader_left_open(queue: Queues) -> None:
