@@ -10,11 +10,10 @@ Counting syncs instead of offsets matters: "synced up to here" would confirm a r
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SyncFailed
@@ -29,7 +28,7 @@ DATA_BYTES_AT = 1 << 20  # in the file ``clients``, behind the clients' own
 INDEX_BYTES_AT = DATA_BYTES_AT + LEADERS
 PATIENCE_S = 0.01  # the least time that a follower waits for a leader it does not know
 CHAIN_LOOKED_MAX = 4096
-GATHER_SHARE = 0.3  # of a sync's usual time: so long a leader waits at most for those that the last one served
+GATHER_SHARE = 0.6  # of a sync's usual time: so long a leader waits at most for those that the last one served
 GATHER_S_MAX = 0.001
 
 BEGUN, DONE, BELL, BEGUN_US = range(4)  # words of a kind of sync, from its first one on
@@ -79,45 +78,48 @@ class SharedSync:
             self.require_working()
             if self._kernel.get(self._word + DONE) >= ticket:
                 return self._client.turn(then, False, *arguments)
-            with self._leadership(waits) as leads:
-                if leads and self._kernel.get(self._word + DONE) < ticket:
-                    return self._lead(then, arguments)
-            if not leads and not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
+            byte = self._take_byte(waits)
+            if byte >= 0:
+                try:
+                    if self._kernel.get(self._word + DONE) < ticket:
+                        return self._lead(then, arguments)
+                finally:
+                    self._leave_byte(byte)
+            elif not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
                 waits += 1
 
-    def lead_if_free(self) -> bool:
-        """Perform one unless somebody is at it; whether we did."""
-        with self._leadership(0) as leads:
-            if leads:
+    def lead_if_free(self) -> None:
+        """Perform one unless somebody is at it."""
+        byte = self._take_byte(0)
+        if byte >= 0:
+            try:
                 self._lead(nothing, ())
-        return leads
+            finally:
+                self._leave_byte(byte)
 
     def require_working(self) -> None:
         code = self._kernel.get(L.H_SYNC_FAILED)
         if code:
             raise SyncFailed(self._client.name, code)
 
-    @contextlib.contextmanager
-    def _leadership(self, waits: int) -> Iterator[bool]:
-        """A byte to lead by. One that has waited long enough leads without."""
-        held = -1
-        try:
-            for i in range(min(waits + 1, LEADERS)):
-                if self._mutexes[i].acquire(blocking=False):
-                    if self._client.files.clients.take(self._byte + i):
-                        held = i
-                        break
-                    self._mutexes[i].release()
-            yield held >= 0 or waits >= LEADERS
-        finally:
-            if held >= 0:
-                try:
-                    self._client.files.clients.leave(self._byte + held)
-                finally:
-                    self._mutexes[held].release()
-                # Only now: whoever is told and has not been served must find the byte free.
-                self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
-                self._bell.ring(L.MASK32)
+    def _take_byte(self, waits: int) -> int:
+        """A byte to lead by; -1 if others have those we may take. One that has waited long enough needs none."""
+        for i in range(min(waits + 1, LEADERS)):
+            if self._mutexes[i].acquire(blocking=False):
+                if self._client.files.clients.take(self._byte + i):
+                    return i
+                self._mutexes[i].release()
+        return LEADERS if waits >= LEADERS else -1
+
+    def _leave_byte(self, byte: int) -> None:
+        if byte < LEADERS:
+            try:
+                self._client.files.clients.leave(self._byte + byte)
+            finally:
+                self._mutexes[byte].release()
+        # Only now: whoever is told and has not been served must find the byte free.
+        self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
+        self._bell.ring(L.MASK32)
 
     def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._gather is not None:
