@@ -1,6 +1,6 @@
 """The soak: autonomous processes on one queue, killed and stopped at random for as long as you like, and an account.
 
-    python tests/soak.py --minutes 10 [--seed 7] [--processes 8]
+    python tests/soak.py --minutes 10 [--seed 7] [--processes 16]
 
 Every process writes what it did to a log of its own, after it was confirmed: an id that was put, acknowledged or
 cancelled. At the end: what was put is acknowledged, cancelled or still there (nothing lost); nothing was acknowledged
@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for tests.crash, when t
 
 import penstock
 from penstock.timequeue import check_queue
+from tests.crash.power_cuts import PowerCutFailed, power_cuts, why_not
 from tests.snapshot import FAST
 
 SLOTS = 4000
@@ -63,7 +64,7 @@ def produce(queue: penstock.TimeQueue, rng: random.Random, log: Log, own: list[s
     options = {
         "priority": rng.randrange(4),
         "delay": rng.choice((None, None, None, 0.001, 0.2)),
-        "durability": "commit" if rng.random() < 0.02 else None,
+        "durability": "commit" if rng.random() < 0.2 else None,
         "timeout": rng.choice((None, 0.05)),
     }
     try:
@@ -188,6 +189,9 @@ def account(path: Path, logs: Path, counts: Counter[str]) -> list[str]:
         open_intents |= intents
     with penstock.open(path) as queue:
         here = Counter(message.id for message in queue.browse(state="all"))
+        client = queue._mine()
+        while client.turn(client.return_from_dead):  # as the next receiver would
+            pass
         stats = queue.stats()
     counts["still there"] = sum(here.values())
     wrong += [f"id given twice: {i}" for i, n in put.items() if n > 1]
@@ -202,7 +206,7 @@ def account(path: Path, logs: Path, counts: Counter[str]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
@@ -241,6 +245,7 @@ def main() -> int:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
     wrong += power_report(folder / "power.json", power, counts)
+    wrong += cut_power(folder, seed, arguments.minutes, counts)
     wrong += finish(path, logs, counts)
     print(f"soak: {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}")
     for line in wrong[:20]:
@@ -251,6 +256,22 @@ def main() -> int:
     shutil.rmtree(folder)
     print("soak: nothing lost, nothing doubled, nothing forged, nobody stuck")
     return 0
+
+
+def cut_power(folder: Path, seed: int, minutes: float, counts: Counter[str]) -> list[str]:
+    """Power cuts on real file systems, after the rest: a hundred in a soak of ten minutes and more."""
+    for kind in ("ext4", "xfs"):
+        reason = why_not(kind)
+        if reason is not None:
+            print(f"soak: no power cuts on {kind}: {reason}", flush=True)
+            continue
+        try:
+            done = power_cuts(cuts=min(100, max(2, round(10 * minutes))), kind=kind, seed=seed, where=folder / kind)
+        except PowerCutFailed as error:
+            return [f"power cut on {kind}: {error}"]
+        counts[f"power cuts on {kind}"] = done["cuts"]
+        counts[f"confirmed before a cut on {kind}"] = done["confirmed"]
+    return []
 
 
 def disturb(running: dict[int, float], rng: random.Random, counts: Counter[str]) -> None:

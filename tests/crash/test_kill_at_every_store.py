@@ -1,8 +1,10 @@
 """Kill -9 at every store of every operation (issue of S6, T10): nothing confirmed is lost, nothing is invented, nobody
 is wedged, and order, lists and counts are right, whoever opens the queue next."""
 
+import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("crash") / "template"
     fill(path)
     return path
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where possible: thousands of queues are opened and synced, and no power is cut here."""
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="penstock-kill-", dir=where) as folder:
+        yield Path(folder)
 
 
 def opened(path: Path) -> penstock.TimeQueue:

@@ -270,13 +270,12 @@ class Client:
         return done
 
     def regain(self) -> bool:
-        """Make room that waits for an index sync available; False if there is none."""
-        if self.retire_kept():
-            return True
-        if self.kernel.get(L.H_KEPT) == 0 or self.kernel.get(L.H_SYNC_FAILED):
-            return False
-        self.syncs.sync_index()
-        return True
+        """Make room available that dead clients hold or that waits for an index sync; False if there is none."""
+        gained = self.turn(self.return_from_dead) + self.retire_kept()
+        if self.kernel.get(L.H_KEPT) and not self.kernel.get(L.H_SYNC_FAILED):
+            self.syncs.sync_index()
+            gained += 1
+        return gained > 0
 
     def living(self) -> list[dict[str, int]]:
         """The clients that are alive: entry, pid and start as they gave them, slots they hold."""
