@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from penstock.store.files import read_options
+from penstock.store.directory import read_options
 
 FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where thousands of small files cost little
 

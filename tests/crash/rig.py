@@ -10,7 +10,8 @@ from pathlib import Path
 import penstock
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import LocalFiles, read_options
+from penstock.store.directory import read_options
+from penstock.store.files import LocalFiles
 from penstock.timequeue import check_queue
 
 STEPS_MAX = 20_000  # an operation that never ends would otherwise keep the rig busy for ever

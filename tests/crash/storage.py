@@ -21,7 +21,8 @@ from typing import Any
 
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import BODIES, KERNEL, QUEUE_JSON, read_options
+from penstock.store.directory import read_options
+from penstock.store.files import BODIES, KERNEL, QUEUE_JSON
 from tests.snapshot import overwrite
 
 SECTOR_BYTES = 512

@@ -16,7 +16,7 @@ import penstock
 from penstock import Draft, ImportStopped, Misuse, QueueExists
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import remove_tree
+from penstock.store.directory import remove_tree
 from penstock.timequeue import Finding, copying, repair_queue
 from penstock.timequeue.puts import entries
 from tests.conftest import SMALL, Queues, SimulatedClock, assert_whole

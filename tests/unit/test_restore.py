@@ -14,7 +14,8 @@ import pytest
 import penstock
 from penstock.store import layout as L
 from penstock.store import record, restore, rig
-from penstock.store.files import LocalFiles, body_name, read_options
+from penstock.store.directory import read_options
+from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import NUMBERS_AHEAD
 from penstock.timequeue import check_queue, restore_queue
 from tests.crash.rig import killed_at

@@ -23,7 +23,9 @@ from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
-from penstock.store.files import ClientBytes, Futex, futex_available, read_options
+from penstock.store.directory import read_options
+from penstock.store.files import ClientBytes
+from penstock.store.waking import Futex, futex_available
 from penstock.timequeue.opening import DATA_BYTES
 
 EXAMPLES = examples("penstock doctor", "penstock doctor orders", "penstock doctor /mnt/disk2 --json")

@@ -6,7 +6,7 @@ from penstock.store.record cimport Parts
 
 ctypedef unsigned long long u64
 
-cdef int write_all(int fd, bytes data, long long offset) except -1
+cpdef int write_all(int fd, bytes data, long long offset) except -1
 
 @cython.final
 cdef class Lock:

@@ -10,12 +10,8 @@ import ctypes
 import errno
 import fcntl
 import functools
-import glob
 import mmap
 import os
-import platform
-import secrets
-import select
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,10 +21,10 @@ try:
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.errors import Corrupt, NotAllowed, NotAQueue, PenstockError, QueueBusy, QueueExists, QueueNotFound
+from penstock.errors import Corrupt, NotAllowed, NotAQueue, PenstockError, QueueBusy
 from penstock.store import layout as L
 from penstock.store import rig, syscalls
-from penstock.store.options import Options, encode, parse
+from penstock.store.options import Options
 from penstock.store.record import Parts, crc32
 
 QUEUE_JSON = "queue.json"
@@ -39,9 +35,7 @@ BODIES = "bodies"
 NOTIFY = "notify"
 WAKEUP = "wakeup"
 
-ZERO_CHUNK_BYTES = 1 << 16  # larger ones make large folios in the page cache: a small write then costs 2 µs, not 0.8
 SUM_CHUNK_BYTES = 1 << 20
-UNFINISHED_S = 60.0  # a creator needs no time to get from making a directory to locking the file in it
 SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
 PAUSE_S = 0.00005
 PAUSE_MAX_S = 0.001
@@ -130,99 +124,6 @@ class ClientBytes:
     def close(self) -> None:
         os.close(self._own)
         os.close(self._probe)
-
-
-_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238, "loongarch64": 98}
-_FUTEX_WAIT = 0
-_FUTEX_WAKE = 1
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-class Futex:
-    """Sleep on a 32-bit word of a mapping until it changes; shared by all processes that map the file."""
-
-    def __init__(self, mapping: mmap.mmap, word: int) -> None:
-        self._call = _FUTEX_CALLS[platform.machine()]
-        self._word: ctypes.c_uint32 | None = ctypes.c_uint32.from_buffer(mapping, word * L.WORD_BYTES)
-        self._address = ctypes.addressof(self._word)
-        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
-
-    def wait(self, seen: int, timeout_s: float) -> bool:
-        """False when the time ran out; True when woken, or when the word had changed already."""
-        if timeout_s <= 0:
-            return False
-        whole = int(timeout_s)
-        span = _Timespec(whole, int((timeout_s - whole) * 1e9))
-        result = self._syscall(
-            self._call, ctypes.c_void_p(self._address), _FUTEX_WAIT, ctypes.c_uint32(seen), ctypes.byref(span), None, 0
-        )
-        return not (result == -1 and ctypes.get_errno() == errno.ETIMEDOUT)
-
-    def wake(self, count: int) -> None:
-        rig.effect(rig.WAKE, "futex")
-        self._syscall(self._call, ctypes.c_void_p(self._address), _FUTEX_WAKE, min(count, 0x7FFFFFFF), None, None, 0)
-
-    def close(self) -> None:
-        self._word = None
-
-
-def futex_available() -> bool:
-    return platform.machine() in _FUTEX_CALLS
-
-
-_IN_ATTRIB = 4
-_IN_CLOEXEC = 0o2000000
-_IN_NONBLOCK = 0o4000
-
-
-class Notice:
-    """The described way (T7): who has news changes an attribute of the notification file, who sleeps watches it.
-
-    Wakes every sleeper, in every process, and works without a futex. The watch is made at the first sleep, so that a
-    queue that nobody waits for costs no inotify instance: a user has few of them.
-    """
-
-    def __init__(self, mapping: mmap.mmap, word: int, path: Path) -> None:
-        self._mapping = mapping
-        self._at = word * L.WORD_BYTES
-        self._path = path
-        self._fd = -1
-        self._libc = ctypes.CDLL(None, use_errno=True)
-
-    def wait(self, seen: int, timeout_s: float) -> bool:
-        """False when the time ran out; True when told, or when the word had changed already."""
-        if self._fd < 0:
-            self._watch()
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._fd, 65536)  # old news; what comes after this line ends the poll below
-        if int.from_bytes(self._mapping[self._at : self._at + 4], "little") != seen:
-            return True
-        if timeout_s <= 0:
-            return False
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
-
-    def _watch(self) -> None:
-        fd = self._libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
-        if fd < 0 or self._libc.inotify_add_watch(fd, os.fsencode(self._path), _IN_ATTRIB) < 0:
-            code = ctypes.get_errno()
-            if fd >= 0:
-                os.close(fd)
-            raise OSError(code, f"{os.strerror(code)}: the notification file cannot be watched", str(self._path))
-        self._fd = fd
-
-    def wake(self, count: int) -> None:
-        rig.effect(rig.WAKE, str(self._path))
-        os.utime(self._path)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
@@ -368,7 +269,7 @@ class LocalFiles:
     def identity(self) -> tuple[int, ...]:
         """What tells whether the kernel's pages in memory are those that its last user left: the six header words
         from ``H_BOOT_ID`` on. Another boot, another disk, a copied file, another mount: not these pages."""
-        return _identity_of(self._kernel_fd)
+        return identity_of(self._kernel_fd)
 
     def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap, str]:
         for file in self._data:
@@ -481,7 +382,8 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def _identity_of(fd: int) -> tuple[int, ...]:
+def identity_of(fd: int) -> tuple[int, ...]:
+    """The six header words from ``H_BOOT_ID`` on, for a kernel file."""
     return (*_boot_id(), *_storage_of(fd))
 
 
@@ -529,187 +431,12 @@ def _storage_of(fd: int) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, 0, 0
 
 
-def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[int], None] | None) -> None:
-    """Create a file at its full size. Zero-filled, the first sync of a place need not write metadata as well."""
-    fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        try:
-            rig.effect(rig.ALLOCATE, fd)
-            os.posix_fallocate(fd, 0, max(size_bytes, 1))
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                name_file(error, fd)
-                raise
-            os.ftruncate(fd, size_bytes)
-        if zero:
-            chunk = bytes(ZERO_CHUNK_BYTES)
-            for at in range(0, size_bytes, ZERO_CHUNK_BYTES):
-                write_all(fd, chunk[: size_bytes - at], at)
-                if progress:
-                    progress(min(size_bytes - at, ZERO_CHUNK_BYTES))
-        sync_file(fd)
-    finally:
-        os.close(fd)
-
-
-def read_options(path: Path) -> Options:
-    """What ``queue.json`` says, or the error that explains why this is not a queue that can be opened."""
-    try:
-        text = (path / QUEUE_JSON).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        if not path.exists():
-            raise QueueNotFound(f"{path}: there is no queue here; make one with `penstock create {path}`") from None
-        raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
-    except OSError as error:
-        raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
-    return parse(text, str(path), str(path / QUEUE_JSON))
-
-
 def private_memory(size_bytes: int) -> mmap.mmap:
     """Zeroed memory of our own, in large pages where there are any: a page that is first touched costs a fault."""
     memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
-
-
-def write_options(path: Path, options: Options) -> None:
-    """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
-    aside = path / f"{QUEUE_JSON}.new"
-    fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        write_all(fd, encode(options), 0)
-        sync_file(fd)
-    finally:
-        os.close(fd)
-    rig.effect(rig.RENAME, str(aside))
-    os.rename(aside, path / QUEUE_JSON)
-    sync_directory(path)
-
-
-def complete(path: Path, options: Options) -> list[tuple[str, int, int]]:
-    """Give files that were cut off their full size again, with zeros: path, bytes found and bytes wanted of each."""
-    wanted = [(Path(options.kernel_dir or path) / KERNEL, options.kernel_bytes)]
-    wanted += [(path / name, size_bytes) for name, size_bytes in options.data_files]
-    short = []
-    for file, size_bytes in wanted:
-        if file.exists() and (found := file.stat().st_size) < size_bytes:
-            fd = open_file(file, os.O_RDWR)
-            try:
-                os.ftruncate(fd, size_bytes)
-                for at in range(found, size_bytes, ZERO_CHUNK_BYTES):
-                    write_all(fd, bytes(min(ZERO_CHUNK_BYTES, size_bytes - at)), at)
-                sync_file(fd)
-            finally:
-                os.close(fd)
-            short.append((str(file), found, size_bytes))
-    return short
-
-
-def create_directory(
-    path: Path,
-    options: Options,
-    initialise: Callable[[mmap.mmap, tuple[int, ...]], None],
-    *,
-    data_dirs: list[Path],
-    file_bytes: list[int],
-    progress: Callable[[int], None] | None = None,
-    fill: Callable[[LocalFiles], None] | None = None,
-) -> None:
-    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins.
-
-    ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
-    """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise QueueExists(f"{path}: there is something here already")
-    aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
-    made: list[Path] = []
-    making = -1
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep_unfinished(path)
-        os.mkdir(aside)
-        made.append(aside)
-        (aside / LOCK).touch()
-        making = open_file(aside / LOCK, os.O_RDWR)  # locked for as long as we live and make
-        syscalls.try_lock_file(making)
-        for name in (BODIES, NOTIFY, "sync"):
-            (aside / name).mkdir()
-        for file in (CLIENTS, f"{NOTIFY}/{WAKEUP}"):
-            (aside / file).touch()
-        names = []
-        for i, size_bytes in enumerate(file_bytes):
-            if data_dirs:
-                folder = data_dirs[i].resolve() / f"{path.name}-{options.uuid}"
-                folder.mkdir(parents=True)
-                made.append(folder)
-                file_path = folder / f"data.{i}"
-            else:
-                file_path = aside / f"data.{i}"
-            _allocate(file_path, size_bytes, zero=True, progress=progress)
-            names.append((str(file_path) if data_dirs else file_path.name, size_bytes))
-        kernel_folder = aside
-        if options.kernel_dir:
-            kernel_folder = Path(options.kernel_dir).resolve() / f"{path.name}-{options.uuid}-kernel"
-            kernel_folder.mkdir(parents=True)
-            made.append(kernel_folder)
-            options.kernel_dir = str(kernel_folder)
-        _allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
-        kernel_path = kernel_folder / KERNEL
-        with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options.kernel_bytes) as mapping:
-            initialise(mapping, _identity_of(kernel.fileno()))
-            sync_file(kernel.fileno())
-        options.data_files = names
-        if fill is not None:
-            files = LocalFiles(aside, options, busy_s=0.0)
-            try:
-                fill(files)
-            finally:
-                files.close()
-        with open(aside / QUEUE_JSON, "wb") as text:
-            text.write(encode(options))
-            text.flush()
-            sync_file(text.fileno())
-        sync_directory(aside)
-        try:
-            rig.effect(rig.RENAME, str(aside))
-            os.rename(aside, path)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise QueueExists(f"{path}: there is something here already") from error
-            raise
-        made.clear()
-        sync_directory(path.parent)
-    except OSError as error:
-        if isinstance(error, QueueExists) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        raise NotAllowed(f"{path}: a queue cannot be made here: {error}") from error
-    finally:
-        if making >= 0:
-            os.close(making)
-        for folder in made:
-            remove_tree(folder)
-
-
-def _sweep_unfinished(path: Path) -> None:
-    """Remove what killed creators of this queue left: nobody holds the lock in it, and a minute has passed."""
-    for aside in path.parent.glob(f".{glob.escape(path.name)}.????????"):
-        with contextlib.suppress(OSError):
-            if time.time() - aside.stat().st_mtime < UNFINISHED_S:
-                continue
-            fd = os.open(aside / LOCK, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if syscalls.try_lock_file(fd):
-                    remove_tree(aside)
-            finally:
-                os.close(fd)
-
-
-def remove_tree(path: Path) -> None:
-    for folder, _, files in os.walk(path, topdown=False):
-        for file in files:
-            os.unlink(os.path.join(folder, file))
-        os.rmdir(folder)
 
 
 class Clock:

@@ -15,7 +15,8 @@ import msgspec
 from penstock.errors import Corrupt, WrongFormat
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.store.files import LocalFiles, body_name, read_options
+from penstock.store.directory import read_options
+from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options
 from penstock.store.words import Words

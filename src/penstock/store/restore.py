@@ -22,19 +22,8 @@ import msgspec
 from penstock.errors import Corrupt, Misuse
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.store.files import (
-    CLIENTS,
-    LOCK,
-    QUEUE_JSON,
-    ClientBytes,
-    LocalFiles,
-    Lock,
-    body_name,
-    complete,
-    private_memory,
-    read_options,
-    write_options,
-)
+from penstock.store.directory import complete, read_options, write_options
+from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, body_name, private_memory
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.recovery import Finding, Image, check_queue, held

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
 from penstock.store import restore
-from penstock.store.files import Clock, LocalFiles, body_name, read_options
+from penstock.store.directory import read_options
+from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import OWED_ROOM, Kernel
 from penstock.store.words import Words
 from penstock.timequeue.commit import Syncs

@@ -23,7 +23,8 @@ from penstock.errors import Corrupt, ImportStopped, Misuse, PenstockError, Queue
 from penstock.message import to_datetime
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.store.files import LocalFiles, body_name, create_directory
+from penstock.store.directory import create_directory
+from penstock.store.files import LocalFiles, body_name
 from penstock.store.options import Options
 from penstock.store.picture import LIVE, Picture, make_kernel
 from penstock.store.recovery import Finding

@@ -7,7 +7,8 @@ sees the changed value at once or is ended by the ring. Behind it all stands a l
 
 from __future__ import annotations
 
-from penstock.store.files import Futex, LocalFiles, Notice, futex_available
+from penstock.store.files import LocalFiles
+from penstock.store.waking import Futex, Notice, futex_available
 
 SLEEP_MAX_S = 1.0  # clocks are set and owners die without a word
 

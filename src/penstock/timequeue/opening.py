@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from penstock.errors import Misuse
 from penstock.store import layout as L
-from penstock.store.files import Clock, create_directory
+from penstock.store.directory import create_directory
+from penstock.store.files import Clock
 from penstock.store.kernel import initialise
 from penstock.store.options import Options
 from penstock.store.words import Words

@@ -1,0 +1,211 @@
+"""Part of the door to the operating system: the directory of a queue, made, described and completed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import mmap
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.errors import NotAllowed, NotAQueue, QueueExists, QueueNotFound
+from penstock.store import rig, syscalls
+from penstock.store.files import (
+    BODIES,
+    CLIENTS,
+    KERNEL,
+    LOCK,
+    NOTIFY,
+    QUEUE_JSON,
+    WAKEUP,
+    LocalFiles,
+    identity_of,
+    name_file,
+    open_file,
+    sync_directory,
+    sync_file,
+    write_all,
+)
+from penstock.store.options import Options, encode, parse
+
+ZERO_CHUNK_BYTES = 1 << 16  # larger ones make large folios in the page cache: a small write then costs 2 µs, not 0.8
+UNFINISHED_S = 60.0  # a creator needs no time to get from making a directory to locking the file in it
+
+
+def read_options(path: Path) -> Options:
+    """What ``queue.json`` says, or the error that explains why this is not a queue that can be opened."""
+    try:
+        text = (path / QUEUE_JSON).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.exists():
+            raise QueueNotFound(f"{path}: there is no queue here; make one with `penstock create {path}`") from None
+        raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
+    except OSError as error:
+        raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
+    return parse(text, str(path), str(path / QUEUE_JSON))
+
+
+def write_options(path: Path, options: Options) -> None:
+    """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
+    aside = path / f"{QUEUE_JSON}.new"
+    fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, encode(options), 0)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    rig.effect(rig.RENAME, str(aside))
+    os.rename(aside, path / QUEUE_JSON)
+    sync_directory(path)
+
+
+def complete(path: Path, options: Options) -> list[tuple[str, int, int]]:
+    """Give files that were cut off their full size again, with zeros: path, bytes found and bytes wanted of each."""
+    wanted = [(Path(options.kernel_dir or path) / KERNEL, options.kernel_bytes)]
+    wanted += [(path / name, size_bytes) for name, size_bytes in options.data_files]
+    short = []
+    for file, size_bytes in wanted:
+        if file.exists() and (found := file.stat().st_size) < size_bytes:
+            fd = open_file(file, os.O_RDWR)
+            try:
+                os.ftruncate(fd, size_bytes)
+                for at in range(found, size_bytes, ZERO_CHUNK_BYTES):
+                    write_all(fd, bytes(min(ZERO_CHUNK_BYTES, size_bytes - at)), at)
+                sync_file(fd)
+            finally:
+                os.close(fd)
+            short.append((str(file), found, size_bytes))
+    return short
+
+
+def create_directory(
+    path: Path,
+    options: Options,
+    initialise: Callable[[mmap.mmap, tuple[int, ...]], None],
+    *,
+    data_dirs: list[Path],
+    file_bytes: list[int],
+    progress: Callable[[int], None] | None = None,
+    fill: Callable[[LocalFiles], None] | None = None,
+) -> None:
+    """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins.
+
+    ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise QueueExists(f"{path}: there is something here already")
+    aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    made: list[Path] = []
+    making = -1
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep_unfinished(path)
+        os.mkdir(aside)
+        made.append(aside)
+        (aside / LOCK).touch()
+        making = open_file(aside / LOCK, os.O_RDWR)  # locked for as long as we live and make
+        syscalls.try_lock_file(making)
+        for name in (BODIES, NOTIFY, "sync"):
+            (aside / name).mkdir()
+        for file in (CLIENTS, f"{NOTIFY}/{WAKEUP}"):
+            (aside / file).touch()
+        names = []
+        for i, size_bytes in enumerate(file_bytes):
+            if data_dirs:
+                folder = data_dirs[i].resolve() / f"{path.name}-{options.uuid}"
+                folder.mkdir(parents=True)
+                made.append(folder)
+                file_path = folder / f"data.{i}"
+            else:
+                file_path = aside / f"data.{i}"
+            _allocate(file_path, size_bytes, zero=True, progress=progress)
+            names.append((str(file_path) if data_dirs else file_path.name, size_bytes))
+        kernel_folder = aside
+        if options.kernel_dir:
+            kernel_folder = Path(options.kernel_dir).resolve() / f"{path.name}-{options.uuid}-kernel"
+            kernel_folder.mkdir(parents=True)
+            made.append(kernel_folder)
+            options.kernel_dir = str(kernel_folder)
+        _allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
+        kernel_path = kernel_folder / KERNEL
+        with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options.kernel_bytes) as mapping:
+            initialise(mapping, identity_of(kernel.fileno()))
+            sync_file(kernel.fileno())
+        options.data_files = names
+        if fill is not None:
+            files = LocalFiles(aside, options, busy_s=0.0)
+            try:
+                fill(files)
+            finally:
+                files.close()
+        with open(aside / QUEUE_JSON, "wb") as text:
+            text.write(encode(options))
+            text.flush()
+            sync_file(text.fileno())
+        sync_directory(aside)
+        try:
+            rig.effect(rig.RENAME, str(aside))
+            os.rename(aside, path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise QueueExists(f"{path}: there is something here already") from error
+            raise
+        made.clear()
+        sync_directory(path.parent)
+    except OSError as error:
+        if isinstance(error, QueueExists) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise NotAllowed(f"{path}: a queue cannot be made here: {error}") from error
+    finally:
+        if making >= 0:
+            os.close(making)
+        for folder in made:
+            remove_tree(folder)
+
+
+def _sweep_unfinished(path: Path) -> None:
+    """Remove what killed creators of this queue left: nobody holds the lock in it, and a minute has passed."""
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.????????"):
+        with contextlib.suppress(OSError):
+            if time.time() - aside.stat().st_mtime < UNFINISHED_S:
+                continue
+            fd = os.open(aside / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if syscalls.try_lock_file(fd):
+                    remove_tree(aside)
+            finally:
+                os.close(fd)
+
+
+def remove_tree(path: Path) -> None:
+    for folder, _, files in os.walk(path, topdown=False):
+        for file in files:
+            os.unlink(os.path.join(folder, file))
+        os.rmdir(folder)
+
+
+def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[int], None] | None) -> None:
+    """Create a file at its full size. Zero-filled, the first sync of a place need not write metadata as well."""
+    fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        try:
+            rig.effect(rig.ALLOCATE, fd)
+            os.posix_fallocate(fd, 0, max(size_bytes, 1))
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                name_file(error, fd)
+                raise
+            os.ftruncate(fd, size_bytes)
+        if zero:
+            chunk = bytes(ZERO_CHUNK_BYTES)
+            for at in range(0, size_bytes, ZERO_CHUNK_BYTES):
+                write_all(fd, chunk[: size_bytes - at], at)
+                if progress:
+                    progress(min(size_bytes - at, ZERO_CHUNK_BYTES))
+        sync_file(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,107 @@
+"""Part of the door to the operating system: how a process sleeps until another one wakes it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import select
+from pathlib import Path
+
+from penstock.store import layout as L
+from penstock.store import rig
+
+_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238, "loongarch64": 98}
+_FUTEX_WAIT = 0
+_FUTEX_WAKE = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Futex:
+    """Sleep on a 32-bit word of a mapping until it changes; shared by all processes that map the file."""
+
+    def __init__(self, mapping: mmap.mmap, word: int) -> None:
+        self._call = _FUTEX_CALLS[platform.machine()]
+        self._word: ctypes.c_uint32 | None = ctypes.c_uint32.from_buffer(mapping, word * L.WORD_BYTES)
+        self._address = ctypes.addressof(self._word)
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        """False when the time ran out; True when woken, or when the word had changed already."""
+        if timeout_s <= 0:
+            return False
+        whole = int(timeout_s)
+        span = _Timespec(whole, int((timeout_s - whole) * 1e9))
+        result = self._syscall(
+            self._call, ctypes.c_void_p(self._address), _FUTEX_WAIT, ctypes.c_uint32(seen), ctypes.byref(span), None, 0
+        )
+        return not (result == -1 and ctypes.get_errno() == errno.ETIMEDOUT)
+
+    def wake(self, count: int) -> None:
+        rig.effect(rig.WAKE, "futex")
+        self._syscall(self._call, ctypes.c_void_p(self._address), _FUTEX_WAKE, min(count, 0x7FFFFFFF), None, None, 0)
+
+    def close(self) -> None:
+        self._word = None
+
+
+def futex_available() -> bool:
+    return platform.machine() in _FUTEX_CALLS
+
+
+_IN_ATTRIB = 4
+_IN_CLOEXEC = 0o2000000
+_IN_NONBLOCK = 0o4000
+
+
+class Notice:
+    """The described way (T7): who has news changes an attribute of the notification file, who sleeps watches it.
+
+    Wakes every sleeper, in every process, and works without a futex. The watch is made at the first sleep, so that a
+    queue that nobody waits for costs no inotify instance: a user has few of them.
+    """
+
+    def __init__(self, mapping: mmap.mmap, word: int, path: Path) -> None:
+        self._mapping = mapping
+        self._at = word * L.WORD_BYTES
+        self._path = path
+        self._fd = -1
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        """False when the time ran out; True when told, or when the word had changed already."""
+        if self._fd < 0:
+            self._watch()
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._fd, 65536)  # old news; what comes after this line ends the poll below
+        if int.from_bytes(self._mapping[self._at : self._at + 4], "little") != seen:
+            return True
+        if timeout_s <= 0:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def _watch(self) -> None:
+        fd = self._libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        if fd < 0 or self._libc.inotify_add_watch(fd, os.fsencode(self._path), _IN_ATTRIB) < 0:
+            code = ctypes.get_errno()
+            if fd >= 0:
+                os.close(fd)
+            raise OSError(code, f"{os.strerror(code)}: the notification file cannot be watched", str(self._path))
+        self._fd = fd
+
+    def wake(self, count: int) -> None:
+        rig.effect(rig.WAKE, str(self._path))
+        os.utime(self._path)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
