@@ -131,6 +131,9 @@ class SyncFailed(PenstockError, OSError):
         )
         self.queue = queue
 
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
 
 class NotAllowed(PenstockError, PermissionError):
     """The file system does not let this process do it."""

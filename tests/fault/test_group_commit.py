@@ -289,6 +289,43 @@ def test_a_thousand_coroutines_share_a_few_syncs_and_never_stop_the_loop(queue: 
     assert {m.id for m in q.browse()} == set(ids)
 
 
+def test_a_loop_whose_threads_are_shut_down_harms_only_itself(queue: Queues) -> None:
+    q = durable(queue)
+
+    async def late() -> None:
+        await asyncio.get_running_loop().shutdown_default_executor()
+        await q.aput(b"a")
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(late())
+    asyncio.run(asyncio.wait_for(q.aput(b"b"), LONG_S))
+    assert [m.data for m in q.browse()] == [b"b"]
+
+
+def test_a_child_forked_during_an_aput_can_put(queue: Queues) -> None:
+    q = durable(queue)
+    begun, go_on = threading.Event(), threading.Event()
+    rig.observe(Watch(lambda n: (begun.set(), go_on.wait(LONG_S)) and None))
+
+    async def run() -> int:
+        first = asyncio.ensure_future(q.aput(b"parent"))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+
+        def child() -> None:
+            rig.observe(None)
+            asyncio._set_running_loop(None)
+            asyncio.new_event_loop().run_until_complete(q.aput(b"child"))
+
+        pid = forked(child)
+        go_on.set()
+        await first
+        return pid
+
+    assert ended(asyncio.run(run())) == 0
+    assert {m.data for m in q.browse()} == {b"parent", b"child"}
+
+
 def test_coroutines_get_their_own_errors(queue: Queues) -> None:
     q = queue(durability="commit", slots=5, data_bytes=1 << 16)
 
@@ -380,16 +417,50 @@ def test_single_messages_and_old_batches_keep_no_room(queue: Queues) -> None:
 
 def test_a_batch_published_while_the_index_was_being_synced_keeps_its_room(queue: Queues) -> None:
     q = durable(queue)
-
-    def put_in_between(n: int) -> None:
-        rig.observe(None)
-        q.put_many([b"b", b"c"], durability="commit")
-
-    q.put(b"a", durability="relaxed")
-    rig.observe(Watch(put_in_between))
-    q.sync_index()
+    client = q._mine()
+    number = client.syncs.index.ticket()
+    settled = client.turn(client.kernel.begin_index, number)
+    q.put_many([b"b", b"c"])
+    client.turn(client.kernel.end_index, number, settled, client.kernel.get(L.H_NUMBER_LIMIT), 1)
     q.ack_many(q.get_many(3))
     assert q.stats().kept == 2
+
+
+def test_an_index_sync_that_began_earlier_frees_nothing_that_a_later_one_covers(queue: Queues) -> None:
+    q = durable(queue)
+    client = q._mine()
+    kernel = client.kernel
+    first = client.syncs.index.ticket()
+    settled = client.turn(kernel.begin_index, first)
+    q.put_many([b"b", b"c"])
+    q.ack_many(q.get_many(2))
+    client.turn(kernel.begin_index, first + 1)
+    client.turn(kernel.end_index, first, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
+    assert kernel.retained.retirable() == 0
+    client.turn(kernel.end_index, first + 1, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
+    assert kernel.retained.retirable() != 0
+
+
+def test_an_index_sync_whose_leader_died_is_made_up_for(queue: Queues) -> None:
+    q = durable(queue)
+    q.put(b"x")
+    client = q._mine()
+    client.turn(client.syncs.index._begin)
+    client.turn(client.syncs._begin_index, client.kernel.get(L.H_INDEX_BEGUN))  # and it is killed
+    assert client.syncs.index_due(0)
+    q.sync_index()
+    assert not client.syncs.index_due(0)
+
+
+def test_an_error_is_heard_by_every_thread_of_the_client_that_was_told(queue: Queues) -> None:
+    """The system tells a descriptor once. A sync of the index and one for puts use the same descriptors."""
+    q = durable(queue)
+    rig.observe(Watch(lambda n: fail(errno.EIO)(n) if n == 1 else None))
+    with pytest.raises(penstock.SyncFailed):
+        q.sync_index()
+    q._mine().kernel.note(L.H_SYNC_FAILED, 0)  # as if the note had not been made yet
+    with pytest.raises(penstock.SyncFailed):
+        q.put(b"x")
 
 
 def test_numbers_stay_below_a_limit_that_is_on_disk(queue: Queues) -> None:

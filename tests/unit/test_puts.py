@@ -129,6 +129,7 @@ def test_a_confirmed_put_was_synced_before_it_was_published(queue: Queues) -> No
 
 
 @interpreted
+@pytest.mark.damages
 def test_a_failed_sync_confirms_nothing(queue: Queues) -> None:
     q = queue(durability="commit")
 
@@ -142,6 +143,7 @@ def test_a_failed_sync_confirms_nothing(queue: Queues) -> None:
 
 
 @interpreted
+@pytest.mark.damages
 def test_a_discarded_record_cannot_be_taken_for_a_message_later(queue: Queues) -> None:
     q = queue()
     client = q._client

@@ -23,6 +23,7 @@ from penstock.store.files import (
     QUEUE_JSON,
     WAKEUP,
     LocalFiles,
+    home_of,
     identity_of,
     name_file,
     open_file,
@@ -136,6 +137,8 @@ def create_directory(
             initialise(mapping, identity_of(kernel.fileno()))
             sync_file(kernel.fileno())
         options.data_files = names
+        if data_dirs or options.kernel_dir:
+            options.home = list(home_of(aside))
         if fill is not None:
             files = LocalFiles(aside, options, busy_s=0.0)
             try:

@@ -171,6 +171,11 @@ class LocalFiles:
             raise
 
     def _open(self, options: Options, busy_s: float) -> None:
+        if options.home is not None and list(home_of(self.path)) != options.home:
+            raise NotAQueue(
+                f"{self.path}: this is a copy of a queue that has files in other directories, and would share them "
+                f"with the original; copy queues with `penstock backup`"
+            )
         kernel_path = Path(options.kernel_dir or self.path) / KERNEL
         self.kernel_path = str(kernel_path)
         self._kernel_fd, self.kernel = self._map(kernel_path, options.kernel_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -380,6 +385,16 @@ def sync_directory(path: Path) -> None:
         sync_file(fd)
     finally:
         os.close(fd)
+
+
+def home_of(path: Path) -> tuple[int, int]:
+    """What tells a queue's directory from a copy of it: inode and time of birth."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _, inode, birth_us, _ = _storage_of(fd)
+    finally:
+        os.close(fd)
+    return inode, birth_us
 
 
 def identity_of(fd: int) -> tuple[int, ...]:

@@ -351,24 +351,24 @@ class Kernel:
 
     # ------------------------------------------------------------ index sync
 
-    def begin_index(self) -> int:
-        """An index sync begins. Below which number everything is published or given up."""
+    def begin_index(self, sync: int) -> int:
+        """Index sync number ``sync`` begins. Below which message number everything is published or given up."""
         number = self.words.load(L.H_NUMBER_NEXT)
         if number + NUMBERS_AHEAD // 2 > self.words.load(L.H_NUMBER_LIMIT):
             self.words.put(L.H_NUMBER_LIMIT, number + NUMBERS_AHEAD)
         self.words.put(L.H_INDEX_MARK, self.changes())
-        self.retained.begin()
+        self.retained.begin(sync)
         self.words.commit()
         return self._settled(number)
 
-    def end_index(self, settled: int, limit: int, now_us: int) -> None:
+    def end_index(self, sync: int, settled: int, limit: int, now_us: int) -> None:
         """It is complete: the kernel on disk is at least as new as when it began."""
         if limit > self.words.load(L.H_NUMBER_SAFE):
             self.words.put(L.H_NUMBER_SAFE, limit)
         if settled > self.words.load(L.H_SETTLED):
             self.words.put(L.H_SETTLED, settled)
         self.words.put(L.H_INDEX_SYNC_US, now_us)
-        self.retained.end()
+        self.retained.end(sync)
         self._count(L.T_INDEX_SYNCS, 1)
         self.words.commit()
 

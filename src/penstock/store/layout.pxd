@@ -54,6 +54,7 @@ cdef enum:
     H_RETIRING = 0x34
     H_RETIRABLE = 0x35
     H_KEPT = 0x36
+    H_RETIRING_SYNC = 0x37
     H_WAKE = 0x40
     H_SLEEPERS = 0x41
     H_ROOM = 0x48

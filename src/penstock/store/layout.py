@@ -72,6 +72,7 @@ H_RETAINED = 51  # removed since, whose room or body must stay until the next on
 H_RETIRING = 52  # removed before the index sync that is under way began: likewise
 H_RETIRABLE = 53  # not zero: that sync is complete, and the slots of H_RETIRING may be given back
 H_KEPT = 54  # slots of both
+H_RETIRING_SYNC = 55  # number of the index sync that H_RETIRING waits for
 
 H_WAKE = 64  # futex of receivers; alone on its cache line
 H_SLEEPERS = 65

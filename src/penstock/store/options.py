@@ -31,6 +31,7 @@ class Options(msgspec.Struct, kw_only=True):
     kernel_dir: str | None = None
     notify: Literal["futex", "file"] = "futex"
     index_sync_ms: Size = 10_000  # 0: never in the background
+    home: list[int] | None = None  # inode and time of birth of the directory, where it has files elsewhere
     data_files: list[tuple[str, Positive]] = []
 
     @property

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Corrupt, Misuse
+from penstock.errors import Corrupt, Misuse, WrongFormat
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.directory import complete, read_options, write_options
@@ -89,6 +89,7 @@ def restore(
     disk does not have. A copied queue gets a new UUID, in ``options`` too.
     """
     with Restore(files, options, after_power_loss=after_power_loss) as work:
+        work.mark()  # at once: who waits for the lock sees that it may take long
         work.read(progress)
         work.write(rewrite=rewrite)
         return work.findings
@@ -107,6 +108,12 @@ class Restore:
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = _changed(files, self.old)
         self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
+        if self.old[L.H_MAGIC] == L.MAGIC and self.old[L.H_FEATURES]:
+            self.old.release()
+            raise WrongFormat(
+                f"{files.path}: a newer Penstock keeps things in this queue that this version does not know; "
+                f"use that one to repair it"
+            )
         self._header = L.regions(options.slots + 1 + len(options.data_files))
         if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
             raise Corrupt(
@@ -217,7 +224,7 @@ class Restore:
             return
         fault = record.fault(data, self.options.signature, number, slot, unit) or "inside another record"
         path, offset = self.files.place_of(unit)
-        self.say(path, offset, f"message {number}: {fault}")
+        self.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
         self._set_aside(slot, number, unit, data, fault)
 
     def _spilled_bytes(self, slot: int) -> int:
@@ -242,7 +249,7 @@ class Restore:
             )
             self._bodies_aside.append(name)
         path, offset = self.files.place_of(unit)
-        self.say(path, offset, f"message {number}: {fault}")
+        self.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
         self._set_aside(slot, number, unit, data, fault)
         self.scan.drop(slot)
         return 0
@@ -285,7 +292,7 @@ class Restore:
         if self.changed == COPIED:
             # Before the kernel forgets whose it was: if power is lost in between, it is still a copy. And marked: a
             # kernel with another UUID than queue.json is then known to be on its way, and not somebody else's.
-            self._mark()
+            self.mark()
             self.options.uuid = str(uuid.uuid4())
             write_options(self.files.path, self.options)
             self.image[L.H_UUID], self.image[L.H_UUID + 1] = self.options.uuid_words
@@ -299,7 +306,8 @@ class Restore:
         finally:
             words.close()
 
-    def _mark(self) -> None:
+    def mark(self) -> None:
+        """The kernel is on its way: nobody believes it before the restore is through."""
         words = Words(self.files.kernel, self.files.kernel_path)
         try:
             words.raw(L.H_REPAIRING, 1)
@@ -418,13 +426,26 @@ def repair_queue(
 
     A record that cannot be read is set aside into ``damaged/``. With ``dry_run`` nothing is changed.
     """
-    findings = check_queue(path, busy_s=busy_s)
+    findings = check_queue(path, busy_s=busy_s) or _due(path, busy_s)
     if dry_run or not findings:
         return findings
-    known = {(finding.path, finding.offset) for finding in findings}
+    known = {(finding.path, finding.offset, finding.what.partition(":")[0]) for finding in findings}
     # If the pages are not those that the last user left, restore sees to it that no more of them is believed.
     found = restore_queue(path, after_power_loss=not _is_noted(path, busy_s), busy_s=busy_s, progress=progress)
-    return findings + [finding for finding in found if (finding.path, finding.offset) not in known]
+    return findings + [
+        finding for finding in found if (finding.path, finding.offset, finding.what.partition(":")[0]) not in known
+    ]
+
+
+def _due(path: str | os.PathLike[str], busy_s: float) -> list[Finding]:
+    """Whether the next to open the queue would restore it, and why."""
+    where = Path(os.path.abspath(path))
+    with contextlib.closing(LocalFiles(where, read_options(where), busy_s=busy_s)) as files, held(files):
+        with memoryview(files.kernel) as data, data.cast("Q") as words:
+            reason = needed(files, words)
+        if reason is None or any(files.clients.alive(client) for client in range(L.CLIENTS)):
+            return []
+        return [Finding(files.kernel_path, L.H_BOOT_ID * L.WORD_BYTES, f"to be restored: {reason}")]
 
 
 def _is_noted(path: str | os.PathLike[str], busy_s: float) -> bool:

@@ -30,15 +30,16 @@ class Retained:
         self.words.put(L.H_RETAINED, slot)
         self.words.add(L.H_KEPT, 1)
 
-    def begin(self) -> None:
-        """An index sync begins: what was removed until now is safe when it is complete."""
+    def begin(self, number: int) -> None:
+        """An index sync begins: what was removed until now is safe when it, or a later one, is complete."""
         if self.words.load(L.H_RETIRING) == 0:
             self.words.put(L.H_RETIRING, self.words.load(L.H_RETAINED))
             self.words.put(L.H_RETAINED, 0)
+            self.words.put(L.H_RETIRING_SYNC, number)
 
-    def end(self) -> None:
-        """It is complete."""
-        if self.words.load(L.H_RETIRING) != 0:
+    def end(self, number: int) -> None:
+        """It is complete. One that began before these slots were removed says nothing about them."""
+        if self.words.load(L.H_RETIRING) != 0 and number >= self.words.load(L.H_RETIRING_SYNC):
             self.words.put(L.H_RETIRABLE, 1)
 
     def retirable(self) -> int:

@@ -99,7 +99,8 @@ class Notice:
 
     def wake(self, count: int) -> None:
         rig.effect(rig.WAKE, str(self._path))
-        os.utime(self._path)
+        with contextlib.suppress(OSError):  # a hint that got lost: whoever sleeps looks by itself within a second
+            os.utime(self._path)
 
     def close(self) -> None:
         if self._fd >= 0:

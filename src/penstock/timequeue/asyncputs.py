@@ -8,9 +8,11 @@ one that is refused does not keep the others out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 
+from penstock.errors import Misuse, QueueFull
 from penstock.timequeue.puts import Entry
 
 PutTogether = Callable[[list[Entry], bool], None]
@@ -50,7 +52,13 @@ class AsyncPuts:
             self._gathered.append(waiting)
             start, self._working = not self._working, True
         if start:
-            loop.run_in_executor(None, self._work, put_together)
+            try:
+                loop.run_in_executor(None, self._work, put_together)
+            except BaseException:  # the loop's threads are shut down, say
+                with self._mutex:
+                    self._gathered.remove(waiting)
+                    self._working = False
+                raise
         await waiting.future
 
     def _work(self, put_together: PutTogether) -> None:
@@ -68,10 +76,10 @@ class AsyncPuts:
         if not gathered:
             return
         error = _error_of(put_together, [waiting.entry for waiting in gathered], sync)
-        if error is None or len(gathered) == 1:
+        if not isinstance(error, QueueFull | Misuse) or len(gathered) == 1:
             self._tell([(waiting, error) for waiting in gathered])
             return
-        for waiting in gathered:  # not all of them fit, say: each gets its own answer
+        for waiting in gathered:  # not all of them fit, and none is in: each gets its own answer
             self._tell([(waiting, _error_of(put_together, [waiting.entry], sync))])
 
     @staticmethod
@@ -79,7 +87,7 @@ class AsyncPuts:
         """One call into each loop, not one for each coroutine."""
         loops = {answer[0].loop for answer in answers}
         for loop in loops:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody waits there any more
                 loop.call_soon_threadsafe(_deliver, [answer for answer in answers if answer[0].loop is loop])
 
 

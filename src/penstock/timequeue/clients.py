@@ -32,6 +32,7 @@ log = logging.getLogger("penstock")
 RETURNED_A_TURN_MAX = 1024  # messages handed back under one turn at the lock: about a millisecond, compiled
 DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an idle one each time it finds nothing
 RETIRED_A_TURN_MAX = 256
+FORGET_S_MAX = 10.0
 TOMBSTONE = bytes(L.WORD_BYTES)
 
 
@@ -49,8 +50,8 @@ class Client:
         self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
         self.holder = 0  # the thread that is in a turn
         self.upkeep = threading.RLock()  # held while the background works for us, and to close
-        self.opened_us = clock.boot_us()
         self.files = LocalFiles(path, self.options, busy_s=busy_s)
+        self.opened_us = clock.boot_us()  # not before: see SharedSync
         try:
             self._trust(progress)
             self._start()
@@ -68,9 +69,7 @@ class Client:
                 reason = restore.needed(self.files, words)
             if reason is not None and not any(self.files.clients.alive(index) for index in range(L.CLIENTS)):
                 log.warning("%s: restoring: %s", self.name, reason)
-                for finding in restore.restore(
-                    self.files, self.options, after_power_loss=reason != restore.FAILED, progress=progress
-                ):
+                for finding in restore.restore(self.files, self.options, after_power_loss=True, progress=progress):
                     log.warning("%s: byte %d: %s", finding.path, finding.offset, finding.what)
         finally:
             self.files.lock.release()
@@ -308,7 +307,7 @@ class Client:
     def _leave(self) -> bool:
         """One turn's worth of giving back; True if there is more."""
         if self.filling:
-            raise Misuse(f"{self.name}: {len(self.filling)} puts are under way in other threads")
+            raise Misuse(f"{self.name}: {len(self.filling)} puts or syncs are under way")
         if self.hand_back(self.index, RETURNED_A_TURN_MAX) == RETURNED_A_TURN_MAX:
             return True
         if self.kernel.chain_head(self.index) == 0:
@@ -317,9 +316,12 @@ class Client:
         return False
 
     def forget(self) -> None:
-        """Only close: as when the process dies."""
-        with self.upkeep:
-            self._forget()
+        """Only close: as when the process dies. If the background does not let go of us, the process's end does."""
+        if self.upkeep.acquire(timeout=FORGET_S_MAX):
+            try:
+                self._forget()
+            finally:
+                self.upkeep.release()
 
     def disown(self) -> None:
         """In the child of a fork: only close, since unlocking would drop the parent's locks. A thread of the parent's

@@ -16,14 +16,15 @@ cdef class SharedSync:
     cdef u64 _word
     cdef long long _byte
     cdef object _perform
+    cdef object _told
     cdef bint _served_by_any
     cdef object _gather
-    cdef list _mutexes
+    cdef dict _leaders
     cdef object _bell
     cdef double _usual_s
 
     @cython.locals(i=int)
-    cpdef int _take_byte(self, int waits) except -2
-    cpdef int _leave_byte(self, int byte) except -1
+    cpdef bint _may_lead(self, int waits) except -1
+    cpdef int _end_leading(self) except -1
     cpdef int require_working(self) except -1
     cpdef u64 ticket(self) except? 0

@@ -10,6 +10,7 @@ Counting syncs instead of offsets matters: "synced up to here" would confirm a r
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -38,6 +39,25 @@ def nothing(led: bool) -> None:
     pass
 
 
+class Told:
+    """An error that a descriptor of this client was told of. It is told only once, whichever thread asks; so one thread
+    syncs at a time, and all see what it heard."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._mutex = threading.Lock()
+
+    def sync(self, perform: Callable[[], None]) -> None:
+        with self._mutex:
+            if self.code:
+                raise OSError(self.code, os.strerror(self.code))
+            try:
+                perform()
+            except OSError as error:
+                self.code = error.errno or errno.EIO
+                raise
+
+
 class SharedSync:
     """One kind of sync of one queue, as one client sees it. ``perform`` is told whether an earlier one may have failed
     without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time."""
@@ -47,19 +67,21 @@ class SharedSync:
         client: Client,
         first_word: int,
         first_byte: int,
-        perform: Callable[[bool], None],
+        perform: Callable[[int, bool], None],
+        told: Told,
         *,
         served_by_any: bool,
         gather: Callable[[float], None] | None = None,
     ) -> None:
         self._client = client
         self._gather = gather
+        self._told = told
         self._served_by_any = served_by_any
         self._kernel = client.kernel
         self._word = first_word
         self._byte = first_byte
         self._perform = perform
-        self._mutexes = [threading.Lock() for _ in range(LEADERS)]  # threads of a process share its locked bytes
+        self._leaders: dict[int, int] = {}  # byte and the thread that leads by it
         self._bell = Bell(client.files, first_word + BELL, way=client.options.notify)
         self._usual_s = 0.0
 
@@ -73,53 +95,56 @@ class SharedSync:
         ``SyncFailed`` if a sync failed: nothing is confirmed, now or later, until the queue was checked.
         """
         waits = 0
-        while True:
-            bell = self._kernel.get(self._word + BELL) & L.MASK32
-            self.require_working()
-            if self._kernel.get(self._word + DONE) >= ticket:
-                return self._client.turn(then, False, *arguments)
-            byte = self._take_byte(waits)
-            if byte >= 0:
-                try:
+        try:
+            while True:
+                bell = self._kernel.get(self._word + BELL) & L.MASK32
+                self.require_working()
+                if self._kernel.get(self._word + DONE) >= ticket:
+                    return self._client.turn(then, False, *arguments)
+                if self._may_lead(waits):
                     if self._kernel.get(self._word + DONE) < ticket:
                         return self._lead(then, arguments)
-                finally:
-                    self._leave_byte(byte)
-            elif not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
-                waits += 1
+                    self._end_leading()
+                elif not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
+                    waits += 1
+        finally:
+            self._end_leading()
 
     def lead_if_free(self) -> None:
         """Perform one unless somebody is at it."""
-        byte = self._take_byte(0)
-        if byte >= 0:
-            try:
+        try:
+            if self._may_lead(0):
                 self._lead(nothing, ())
-            finally:
-                self._leave_byte(byte)
+        finally:
+            self._end_leading()
 
     def require_working(self) -> None:
-        code = self._kernel.get(L.H_SYNC_FAILED)
+        code = self._kernel.get(L.H_SYNC_FAILED) or self._told.code
         if code:
             raise SyncFailed(self._client.name, code)
 
-    def _take_byte(self, waits: int) -> int:
-        """A byte to lead by; -1 if others have those we may take. One that has waited long enough needs none."""
+    def _may_lead(self, waits: int) -> bool:
+        """Take a byte to lead by; False if others have those we may take. One that has waited long needs none."""
+        me = threading.get_ident()
         for i in range(min(waits + 1, LEADERS)):
-            if self._mutexes[i].acquire(blocking=False):
+            if self._leaders.setdefault(i, me) == me:  # threads of a process share its locked bytes
                 if self._client.files.clients.take(self._byte + i):
-                    return i
-                self._mutexes[i].release()
-        return LEADERS if waits >= LEADERS else -1
+                    return True
+                self._leaders.pop(i, None)
+        return waits >= LEADERS
 
-    def _leave_byte(self, byte: int) -> None:
-        if byte < LEADERS:
-            try:
-                self._client.files.clients.leave(self._byte + byte)
-            finally:
-                self._mutexes[byte].release()
-        # Only now: whoever is told and has not been served must find the byte free.
-        self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
-        self._bell.ring(L.MASK32)
+    def _end_leading(self) -> None:
+        """Give back what this thread leads by, wherever an interrupt or an error may have come, and tell the others."""
+        me = threading.get_ident()
+        for i, leader in list(self._leaders.items()):
+            if leader == me:
+                try:
+                    self._client.files.clients.leave(self._byte + i)
+                finally:
+                    self._leaders.pop(i, None)
+                # Only now: whoever is told and has not been served must find the byte free.
+                self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
+                self._bell.ring(L.MASK32)
 
     def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._gather is not None:
@@ -127,10 +152,12 @@ class SharedSync:
         number, shared, doubtful = self._client.turn(self._begin)
         started = time.perf_counter()
         try:
-            self._perform(doubtful)
+            self._perform(number, doubtful)
+        except SyncFailed:
+            raise
         except OSError as error:
-            code = error.errno or 5
-            self._client.turn(self._fail, code)
+            code = error.errno or errno.EIO
+            self._kernel.note(L.H_SYNC_FAILED, code)  # without the lock, which may not be to be had: one word
             raise SyncFailed(self._client.name, code) from error
         self._usual_s = 0.75 * self._usual_s + 0.25 * (time.perf_counter() - started)
         return self._client.turn(self._finish, number if shared else 0, then, arguments)
@@ -145,10 +172,11 @@ class SharedSync:
         self.require_working()
         number = self._kernel.get(self._word + BEGUN) + 1
         begun_us = self._kernel.get(self._word + BEGUN_US)
-        doubtful = self._kernel.get(self._word + DONE) != number - 1 and self._client.opened_us >= begun_us
+        open_ended = self._kernel.get(self._word + DONE) != number - 1
+        doubtful = open_ended and self._client.opened_us >= begun_us
         shared = self._served_by_any or not (doubtful and self._older_waits(begun_us))
         self._kernel.note(self._word + BEGUN, number)
-        if not doubtful:  # else the doubt goes on: of clients that are younger than the first sync without an end
+        if not open_ended:  # else the doubt goes on: of clients that are younger than the first sync without an end
             self._kernel.note(self._word + BEGUN_US, self._client.clock.boot_us())
         return number, shared, doubtful
 
@@ -170,9 +198,6 @@ class SharedSync:
             self._kernel.note(self._word + DONE, number)
         return then(True, *arguments)
 
-    def _fail(self, code: int) -> None:
-        self._kernel.note(L.H_SYNC_FAILED, code)
-
     def close(self) -> None:
         self._bell.close()
 
@@ -184,10 +209,13 @@ class Syncs:
         self._client = client
         self._kernel = client.kernel
         self._files = client.files
+        self._told = Told()
         self.commits = SharedSync(
-            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, served_by_any=False, gather=self._gather
+            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, self._told, served_by_any=False, gather=self._gather
         )
-        self.index = SharedSync(client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, served_by_any=True)
+        self.index = SharedSync(
+            client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, self._told, served_by_any=True
+        )
 
     def _gather(self, longest_s: float) -> None:
         """Producers that one sync served come back at about the same time. The first to come back would lead a sync for
@@ -200,33 +228,41 @@ class Syncs:
             filling = self._kernel.get(L.H_FILLING)
         self._kernel.note(L.H_SYNC_GROUP, filling)
 
-    def _sync_data(self, doubtful: bool) -> None:
-        self._files.sync_data()
+    def _sync_data(self, number: int, doubtful: bool) -> None:
+        self._told.sync(self._files.sync_data)
 
-    def _sync_index(self, doubtful: bool) -> None:
+    def _sync_index(self, number: int, doubtful: bool) -> None:
         """Data files first: a slot's word on disk never speaks of a record that is not."""
         self._client.retire_kept()
         if doubtful:
             self._client.turn(self._kernel.words.touch)
-        settled, limit = self._client.turn(self._begin_index)
-        self._files.sync_data()
-        self._files.sync_kernel()
-        self._client.turn(self._kernel.end_index, settled, limit, self._client.clock.wall_us())
+        settled, limit = self._client.turn(self._begin_index, number)
+        self.commits.wait(self.commits.ticket())
+        self._told.sync(self._files.sync_kernel)
+        self._client.turn(self._kernel.end_index, number, settled, limit, self._client.clock.wall_us())
         self._client.retire_kept()
 
-    def _begin_index(self) -> tuple[int, int]:
-        settled = self._kernel.begin_index()
+    def _begin_index(self, number: int) -> tuple[int, int]:
+        settled = self._kernel.begin_index(number)
         return settled, self._kernel.get(L.H_NUMBER_LIMIT)
 
     def sync_index(self) -> None:
         """Everything that was changed until now is on disk when this returns."""
-        self.index.wait(self.index.ticket())
+        under_way, key = self._client.filling, -threading.get_ident()  # nobody closes the files meanwhile
+        try:
+            under_way[key] = 0
+            self.index.wait(self.index.ticket())
+        finally:
+            under_way.pop(key, None)
 
     def index_due(self, interval_us: int) -> bool:
         """Whether there is something to sync, and the last index sync began long enough ago."""
         return (
             self._kernel.get(L.H_SYNC_FAILED) == 0
-            and self._kernel.changes() != self._kernel.get(L.H_INDEX_MARK)
+            and (
+                self._kernel.changes() != self._kernel.get(L.H_INDEX_MARK)
+                or self._kernel.get(L.H_INDEX_BEGUN) != self._kernel.get(L.H_INDEX_DONE)  # its leader died
+            )
             and self._client.clock.boot_us() - self._kernel.get(L.H_INDEX_BEGUN_US) >= interval_us
         )
 

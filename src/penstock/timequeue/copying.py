@@ -195,7 +195,7 @@ def backup(
 
 def _options_of_copy(client: Client, new_identity: bool) -> Options:
     """The same sizes and habits. Data files and kernel are in the copy's own directory."""
-    options = msgspec.structs.replace(client.options, kernel_dir=None, data_files=[])
+    options = msgspec.structs.replace(client.options, kernel_dir=None, data_files=[], home=None)
     if new_identity:
         options.uuid = str(uuid.uuid4())
         options.secret = secrets.token_hex(8)  # or records of one could be mistaken for the other's

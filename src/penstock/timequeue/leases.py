@@ -80,29 +80,30 @@ class Consumer:
         """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""
         owner = self._client.owner
         found = []
-        stays = None
+        damaged = None
         try:
             for delivery in look.deliveries:
-                stays = delivery
+                damaged = delivery
                 message = self.read(delivery, look.now_us, look.now_us + look.lease_us, owner, PENDING)
                 if message is not None:
                     found.append(message)
         except Corrupt:
-            # The damaged one stays pending until its lease ends, so that it is not in everybody's way at once.
-            self._client.turn(self._give_back, look.deliveries, stays)
+            # The damaged one comes back after a lease's time: it is not in everybody's way, nor in the next process's.
+            self._client.turn(self._give_back, look.deliveries, damaged, look.lease_us)
             raise
         except BaseException:
-            self._client.turn(self._give_back, look.deliveries, None)
+            self._client.turn(self._give_back, look.deliveries, None, 0)
             raise
         return found
 
-    def _give_back(self, deliveries: list[Delivery], stays: Delivery | None) -> None:
+    def _give_back(self, deliveries: list[Delivery], damaged: Delivery | None, delay_us: int) -> None:
         """Nobody has a handle on them: they would be lost to everybody until the lease ends."""
         now_us = self._client.clock.wall_us()
         owner = self._client.owner
         for delivery in deliveries:
-            if delivery is not stays and self._kernel.holds(delivery.slot, delivery.number, delivery.attempts, owner):
-                self._kernel.release(delivery.slot, self._client.index, 0, now_us)
+            if self._kernel.holds(delivery.slot, delivery.number, delivery.attempts, owner):
+                later_us = now_us + delay_us if delivery is damaged else 0
+                self._kernel.release(delivery.slot, self._client.index, later_us, now_us)
 
     def read(self, delivery: Delivery, attempt_us: int, lease_us: int, owner: int, state: str) -> Message | None:
         """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -162,7 +163,7 @@ class TimeQueue:
         now_us = 0 if delay is None else self._clock.wall_us()
         item = entry(body, now_us, deliver_at, delay, priority, type, key, headers)
         self._put([item], timeout, durability)
-        return item.id(self._mine().id_prefix)
+        return item.id(self._id_prefix)
 
     def put_many(
         self,
@@ -191,7 +192,7 @@ class TimeQueue:
         items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers)
         if items:
             self._put(items, timeout, durability)
-        return MessageIds(self._mine().id_prefix, items)
+        return MessageIds(self._id_prefix, items)
 
     async def aput(
         self,
@@ -217,7 +218,7 @@ class TimeQueue:
         >>> len(asyncio.run(many())), q.qsize()
         (3, 3)
         """
-        client = self._mine()
+        self._mine()
         item = entry(
             body, 0 if delay is None else self._clock.wall_us(), deliver_at, delay, priority, type, key, headers
         )
@@ -229,7 +230,7 @@ class TimeQueue:
                 raise
             seconds = check_seconds("timeout", timeout)
             await asyncio.get_running_loop().run_in_executor(None, self._put_when_room, [item], seconds, sync)
-        return item.id(client.id_prefix)
+        return item.id(self._id_prefix)
 
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
@@ -452,7 +453,7 @@ class TimeQueue:
 
     def __del__(self) -> None:
         client = getattr(self, "_client", None)
-        if client is not None and not client.closed:
+        if client is not None and not client.closed and not sys.is_finalizing():  # threads are frozen by then
             with contextlib.suppress(Exception):  # a half-made object at interpreter exit; the system frees the rest
                 client.forget()
 
@@ -482,6 +483,7 @@ def _after_fork_in_child() -> None:
     _opening = threading.RLock()
     upkeep.after_fork_in_child()
     for queue in list(_opened):
+        queue._async_puts = AsyncPuts()  # no worker is here
         client, queue._client = queue._client, None
         if client is not None:
             with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
