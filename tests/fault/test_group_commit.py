@@ -305,7 +305,12 @@ def test_a_loop_whose_threads_are_shut_down_harms_only_itself(queue: Queues) -> 
 def test_a_child_forked_during_an_aput_can_put(queue: Queues) -> None:
     q = durable(queue)
     begun, go_on = threading.Event(), threading.Event()
-    rig.observe(Watch(lambda n: (begun.set(), go_on.wait(LONG_S)) and None))
+
+    def hold(n: int) -> None:
+        begun.set()
+        assert go_on.wait(LONG_S)
+
+    rig.observe(Watch(hold))
 
     async def run() -> int:
         first = asyncio.ensure_future(q.aput(b"parent"))

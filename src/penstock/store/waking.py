@@ -9,6 +9,7 @@ import mmap
 import os
 import platform
 import select
+import time
 from pathlib import Path
 
 from penstock.store import layout as L
@@ -55,6 +56,7 @@ def futex_available() -> bool:
     return platform.machine() in _FUTEX_CALLS
 
 
+UNWATCHED_S = 0.02
 _IN_ATTRIB = 4
 _IN_CLOEXEC = 0o2000000
 _IN_NONBLOCK = 0o4000
@@ -77,7 +79,11 @@ class Notice:
     def wait(self, seen: int, timeout_s: float) -> bool:
         """False when the time ran out; True when told, or when the word had changed already."""
         if self._fd < 0:
-            self._watch()
+            try:
+                self._watch()
+            except OSError:  # there are few of them for a user: look now and then instead
+                time.sleep(min(timeout_s, UNWATCHED_S))
+                return timeout_s > UNWATCHED_S
         with contextlib.suppress(BlockingIOError):
             os.read(self._fd, 65536)  # old news; what comes after this line ends the poll below
         if int.from_bytes(self._mapping[self._at : self._at + 4], "little") != seen:

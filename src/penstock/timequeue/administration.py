@@ -44,6 +44,7 @@ class Stats(msgspec.Struct, frozen=True):
     commits: int  # calls of put and put_many that waited for one
     committed: int  # messages of these calls
     followed: int  # of these calls, those that somebody else's sync served
+    puts_per_sync: float | None
     index_syncs: int
     restores: int
     index_synced_at: float | None
@@ -155,6 +156,7 @@ def stats(client: Client) -> Stats:
         commits=get(stats_at + L.T_COMMITS),
         committed=get(stats_at + L.T_COMMITTED),
         followed=get(stats_at + L.T_FOLLOWED),
+        puts_per_sync=get(stats_at + L.T_COMMITS) / get(stats_at + L.T_SYNCS) if get(stats_at + L.T_SYNCS) else None,
         index_syncs=get(stats_at + L.T_INDEX_SYNCS),
         restores=get(stats_at + L.T_RESTORES),
         index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,

@@ -45,6 +45,7 @@ class Told:
 
     def __init__(self) -> None:
         self.code = 0
+        self.unknown = False  # an interrupt came, perhaps on top of an error
         self._mutex = threading.Lock()
 
     def sync(self, perform: Callable[[], None]) -> None:
@@ -55,6 +56,9 @@ class Told:
                 perform()
             except OSError as error:
                 self.code = error.errno or errno.EIO
+                raise
+            except BaseException:
+                self.unknown = True
                 raise
 
 
@@ -173,7 +177,7 @@ class SharedSync:
         number = self._kernel.get(self._word + BEGUN) + 1
         begun_us = self._kernel.get(self._word + BEGUN_US)
         open_ended = self._kernel.get(self._word + DONE) != number - 1
-        doubtful = open_ended and self._client.opened_us >= begun_us
+        doubtful = open_ended and (self._client.opened_us >= begun_us or self._told.unknown)
         shared = self._served_by_any or not (doubtful and self._older_waits(begun_us))
         self._kernel.note(self._word + BEGUN, number)
         if not open_ended:  # else the doubt goes on: of clients that are younger than the first sync without an end

@@ -427,6 +427,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     lease_s: float
     durability: str
     notify: Literal["futex", "file"]
+    index_sync_ms: int = 10_000
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -492,6 +493,7 @@ class Source:
             lease=options.lease_s,
             durability=options.durability,
             notify=options.notify,
+            index_sync_ms=options.index_sync_ms,
         )
 
     def batches(self, *, skip: int, most: int, most_bytes: int) -> Iterator[list[Entry]]:
