@@ -35,6 +35,7 @@ SPILLED = b"spilled" * 30
 UNNOTICED_HEADER = {
     "H_JOURNAL_COUNT": "leftovers of old transactions are rolled back: harmless, or found by what they change",
     "H_NUMBER_NEXT": "numbers are skipped, up to the limit",
+    "H_RETIRING_SYNC": "with nothing retiring it means nothing; else room is given back a sync earlier or later",
     "H_NUMBER_LIMIT": "as long as it is not far from the next number",
     "H_NUMBER_SAFE": "a limit of numbers is written once more, or once less, before the next restore raises it",
     "H_SETTLED": "a time in numbers",

@@ -11,7 +11,7 @@ from penstock.cli.check import report
 from penstock.cli.exits import NOTHING, OK
 from penstock.cli.options import BUSY_S, Busy, Json, QueuePath, examples
 from penstock.cli.output import progress
-from penstock.timequeue import repair_queue, restore_queue
+from penstock.timequeue import check_queue, repair_queue, restore_queue
 
 EXAMPLES = examples(
     "penstock repair orders --dry-run", "penstock repair orders", "penstock repair orders --after-power-loss"
@@ -39,6 +39,8 @@ def repair(
         def advance(done_bytes: int, total_bytes: int) -> None:
             bar.update(task, completed=done_bytes, total=total_bytes)
 
+        if after_power_loss:
+            check_queue(queue, deep=False, busy_s=busy)  # refuses what only a newer Penstock understands
         work = restore_queue if after_power_loss else repair_queue
         found = work(queue, dry_run=dry_run, busy_s=busy, progress=advance)
     if not found:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Corrupt, Misuse, WrongFormat
+from penstock.errors import Corrupt, Misuse
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.directory import complete, read_options, write_options
@@ -108,12 +108,6 @@ class Restore:
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = _changed(files, self.old)
         self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
-        if self.old[L.H_MAGIC] == L.MAGIC and self.old[L.H_FEATURES]:
-            self.old.release()
-            raise WrongFormat(
-                f"{files.path}: a newer Penstock keeps things in this queue that this version does not know; "
-                f"use that one to repair it"
-            )
         self._header = L.regions(options.slots + 1 + len(options.data_files))
         if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
             raise Corrupt(
