@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.timequeue import check_queue
+from penstock.store import layout as L
+from penstock.timequeue import check_queue, repair_queue
 from tests.conftest import Queues
 from tests.crash.rig import in_child
 
@@ -100,3 +101,47 @@ def test_every_time_that_is_accepted_can_be_shown(queue: Queues) -> None:
     assert next(iter(q.browse())).deliver_at.year == 9999
     with pytest.raises(penstock.Misuse, match="too far away"):
         q.put("x", deliver_at=last_s + 1)
+
+
+@pytest.mark.damages
+def test_a_damaged_record_is_not_in_the_way_of_the_next_process(queue: Queues) -> None:
+    q = queue()
+    q.put(b"damaged")
+    q.put(b"whole")
+    with open(q.path / "data.0", "r+b") as file:
+        file.seek(L.RECORD_BYTES)
+        file.write(b"D")
+    with pytest.raises(penstock.Corrupt, match=r"data\.0.*byte 0"):
+        q.get(timeout=0)
+    q.close()
+    with penstock.open(q.path) as again:
+        assert again.get(timeout=0).data == b"whole"
+        assert again.qsize() == 1, "it comes back after a lease's time"
+
+
+@pytest.mark.parametrize("option", ["data_dirs", "kernel_dir"])
+def test_a_copy_of_a_queue_with_files_elsewhere_is_refused(queue: Queues, tmp_path: Path, option: str) -> None:
+    elsewhere = tmp_path / "disk"
+    q = queue(**{option: [elsewhere] if option == "data_dirs" else elsewhere})
+    q.put(b"x")
+    shutil.copytree(q.path, tmp_path / "copy")
+    with pytest.raises(penstock.NotAQueue, match="penstock backup"):
+        penstock.open(tmp_path / "copy")
+    os.rename(q.path, tmp_path / "moved")
+    with penstock.open(tmp_path / "moved") as moved:
+        assert moved.get(timeout=0).data == b"x"
+    os.rename(tmp_path / "moved", q.path)
+
+
+def test_a_repair_restores_a_queue_of_another_boot(queue: Queues) -> None:
+    q = queue()
+    q.put(b"x")
+    q.close()
+    with open(q.path / "kernel", "r+b") as file:
+        file.seek(L.H_BOOT_ID * L.WORD_BYTES)
+        file.write(b"before")
+    assert [finding.what for finding in repair_queue(q.path, dry_run=True)] == ["to be restored: another boot"]
+    assert [finding.what for finding in repair_queue(q.path)] == ["to be restored: another boot"]
+    assert repair_queue(q.path) == []
+    with penstock.open(q.path) as again:
+        assert (again.stats().restores, again.get(timeout=0).data) == (1, b"x")
