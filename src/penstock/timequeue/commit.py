@@ -46,7 +46,7 @@ class Told:
     def __init__(self) -> None:
         self.code = 0
         self.unknown = False  # an interrupt came, perhaps on top of an error
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may put, too
 
     def sync(self, perform: Callable[[], None]) -> None:
         with self._mutex:
