@@ -271,7 +271,9 @@ class Client:
 
     def regain(self) -> bool:
         """Make room available that dead clients hold or that waits for an index sync; False if there is none."""
-        gained = self.turn(self.return_from_dead) + self.retire_kept()
+        gained = self.retire_kept()
+        if self.kernel.get(L.H_FILLING):  # perhaps of producers that died
+            gained += self.turn(self.return_from_dead)
         if self.kernel.get(L.H_KEPT) and not self.kernel.get(L.H_SYNC_FAILED):
             self.syncs.sync_index()
             gained += 1
