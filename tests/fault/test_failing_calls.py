@@ -227,7 +227,7 @@ def be_refused(scene: Scene, here: list[bytes], told: str) -> None:
         taken[0].ack()
         here.remove(taken[0].data)
     scene.close()
-    gc.collect()  # clients of calls that failed live on in their tracebacks, and a living client keeps the queue as it is
+    gc.collect()  # clients of failed calls live on in tracebacks, and a living one keeps the queue as it is
     with penstock.open(scene.path, busy_s=1) as queue:
         assert sorted(message.data for message in queue.browse(state="all")) == here, told
         queue.put(b"confirmed again")
