@@ -134,6 +134,29 @@ def test_a_record_copied_after_a_sync_began_waits_for_the_next_one(queue: Queues
     assert watch.syncs == 2 and q.qsize() == 2
 
 
+def test_an_index_sync_that_finds_the_queue_busy_is_no_failed_sync(queue: Queues) -> None:
+    q = durable(queue, busy_s=0.1)
+    q.put(b"x")
+    holders: list[int] = []
+
+    def take_the_lock(n: int) -> None:
+        holders.append(forked(lambda: q._mine().turn(os.kill, os.getpid(), signal.SIGSTOP)))
+        os.waitpid(holders[0], os.WUNTRACED)
+
+    rig.observe(Watch(take_the_lock))
+    try:
+        with pytest.raises(penstock.QueueBusy):
+            q.sync_index()
+    finally:
+        rig.observe(None)
+        os.kill(holders[0], signal.SIGCONT)
+        assert ended(holders[0]) == 0
+    assert q.stats().sync_failed is None
+    q.sync_index()
+    q.put(b"y")
+    assert q.qsize() == 2
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_leader_that_is_killed_or_stopped_hands_over(queue: Queues, how: signal.Signals) -> None:
     q = durable(queue)

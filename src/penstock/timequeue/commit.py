@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import SyncFailed
+from penstock.errors import PenstockError, SyncFailed
 from penstock.store import layout as L
 from penstock.timequeue.notify import Bell
 
@@ -157,7 +157,7 @@ class SharedSync:
         started = time.perf_counter()
         try:
             self._perform(number, doubtful)
-        except SyncFailed:
+        except PenstockError:  # of the queue, not of the disk: a lock that was not to be had is an OSError, too
             raise
         except OSError as error:
             code = error.errno or errno.EIO
