@@ -7,7 +7,9 @@ export VENV
 # What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the kill rig).
 TESTS      ?= tests
 TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
-PYTEST     ?= -q -n logical
+PYTEST     ?= -q -n logical --dist loadgroup
+# What the tests need; without `spark` those with Spark are skipped.
+TEST_GROUPS ?= run build test spark
 
 PY     := $(VENV)/bin/python
 SETUP  := @tools/setup.sh
@@ -24,7 +26,7 @@ run:  ## set up what is needed and run the example
 	@$(CORE) && PYTHONPATH=$$core $(PY) examples/wakeup.py
 
 test:  ## run the tests, on the compiled core and on the interpreted one
-	$(SETUP) run build test
+	$(SETUP) $(TEST_GROUPS)
 	@$(CORE) && if [ "$$core" != "$(SRC)" ]; then \
 	  echo "penstock: tests, compiled core" && PYTHONPATH=$$core $(PY) -m pytest $(PYTEST) $(TESTS); \
 	fi

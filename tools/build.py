@@ -58,7 +58,7 @@ def copy_sources():
     """Make the rest of LIB equal to SRC."""
     wanted = {
         path.relative_to(SRC)
-        for path in (SRC / "penstock").rglob("*")
+        for path in [*(SRC / "penstock").rglob("*"), *SRC.glob("*.py")]
         if path.is_file() and path.suffix not in (".pyc", ".so", ".c")
     }
     for path in list((LIB / "penstock").rglob("*")):

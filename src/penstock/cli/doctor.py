@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import mmap
 import os
 import platform
@@ -53,7 +54,7 @@ def doctor(
     place = queue or Path()
     if not place.is_dir():
         raise Failure(f"{place}: {'not a folder' if place.exists() else 'there is nothing here'}", NO_QUEUE)
-    found = [*machine(), *storage(place)]
+    found = [*machine(), *spark(), *storage(place)]
     if (place / "queue.json").exists():
         found += inside(place)
     failed = any(check.status == "fail" for check in found)
@@ -116,6 +117,27 @@ def _inotify() -> Check:
         os.close(fd)
     hint = "not used on local file systems; see fs.inotify.max_user_instances"
     return _check("inotify", fd >= 0, "works" if fd >= 0 else "not available", hint, otherwise="warn")
+
+
+# ---------------------------------------------------------------- for Spark
+
+
+def spark() -> Iterator[Check]:
+    """Which Spark and which Java, if Spark is wanted at all."""
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("spark", "ok", "not installed", "only needed for Spark: pip install 'penstock[spark]'")
+        return
+    yield Check("spark", "ok", f"pyspark {version}")
+    from penstock.spark import java  # here: it runs Java to ask it for its version
+
+    try:
+        found = java.find()
+    except java.NoJava as error:
+        yield Check("java", "warn", "; ".join(error.reasons) or "none", java.REMEDY)
+    else:
+        yield Check("java", "ok", f"Java {found.version} by {found.found_by}: {found.home}")
 
 
 # ---------------------------------------------------------------- where the queue is
