@@ -6,6 +6,8 @@ right. Never locks, never touches a file, never changes the kernel that the pict
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from penstock.store import layout as L
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel, initialise
 from penstock.store.words import Words
@@ -23,8 +25,20 @@ class Picture:
         self._slots_at = self._view[L.H_SLOTS_AT]
         self._first = self._view[L.H_FILES] + 1  # those before are the sentinels of the data files
         self.fresh = min(max(self._view[L.H_FRESH], self._first), self._view[L.H_SLOTS])
-        end = self._slots_at + self.fresh * L.SLOT_WORDS
-        self._words: list[int] = self._view[self._slots_at + L.S_WORD : end : L.SLOT_WORDS].tolist()
+
+    @cached_property
+    def _words(self) -> list[int]:
+        return self.slots[L.S_WORD :: L.SLOT_WORDS].tolist()
+
+    @property
+    def slots(self) -> memoryview:
+        """The words of all slots that were ever used, from slot 0 on."""
+        return self._view[self._slots_at : self._slots_at + self.fresh * L.SLOT_WORDS]
+
+    @property
+    def first(self) -> int:
+        """The first slot that can have a message."""
+        return self._first
 
     @property
     def number_limit(self) -> int:

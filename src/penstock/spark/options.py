@@ -1,0 +1,158 @@
+"""Owns the table of options of ``format("penstock")``: names, meanings, defaults, and what their texts mean.
+
+``docs/spark.md`` has the same table; a test compares them. Never opens a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Misuse
+
+READ = "read"
+WRITE = "write"
+
+STATES = ("waiting", "scheduled", "pending", "all")
+GONE = ("skip", "fail")
+
+# Spark hands these of its own to a data source too.
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option; ``uses`` says for what it is."""
+
+    name: str
+    uses: tuple[str, ...]
+    default: str | None
+    meaning: str
+    parse: Callable[[str], Any]
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in values:
+            raise ValueError(f"must be one of {', '.join(values)}")
+        return value.lower()
+
+    return parse
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(value)
+
+    return parse
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1e9:
+        raise ValueError("must be a number of seconds")
+    return seconds
+
+
+OPTIONS = (
+    Option("path", (READ, WRITE), None, "The directory of the queue; also `load(path)` and `save(path)`", _text),
+    Option(
+        "state",
+        (READ,),
+        "waiting",
+        "Which messages: `waiting` (with no receiver, due or not), `scheduled` (those of them whose delivery time is "
+        "still to come), `pending` (with a receiver), `all`",
+        _one_of(STATES),
+    ),
+    Option(
+        "onGone",
+        (READ,),
+        "skip",
+        "A message that was in the snapshot and is removed and overwritten before it is read: `skip` leaves its row "
+        "out, `fail` fails the read",
+        _one_of(GONE),
+    ),
+    Option(
+        "partitions",
+        (READ,),
+        "0",
+        "Tasks to read with; 0: by the number and size of the messages and the processors of the driver",
+        _whole(0, 100_000),
+    ),
+    Option("batchRows", (READ,), "10000", "Most rows of an Arrow batch", _whole(1, 10_000_000)),
+    Option(
+        "timeout",
+        (WRITE,),
+        "0",
+        "Seconds to wait for room in a full queue before the write fails",
+        _seconds,
+    ),
+    Option(
+        "busyTimeout",
+        (READ, WRITE),
+        "10",
+        "Seconds to wait for the queue's lock",
+        _seconds,
+    ),
+)
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+def names(use: str | None = None) -> str:
+    """The names of all options, or of those for one use, for people."""
+    return ", ".join(option.name for option in OPTIONS if use is None or use in option.uses)
+
+
+def check_names(given: Mapping[str, str]) -> None:
+    """Refuse unknown options."""
+    unknown = sorted(name for name in given if name.lower() not in _BY_NAME and name.lower() not in SPARKS_OWN)
+    if unknown:
+        raise Misuse(f"unknown option {', '.join(unknown)}; the options of penstock are {names()}")
+
+
+def parse(given: Mapping[str, str], use: str) -> dict[str, Any]:
+    """What the options mean for this use, by their proper names; defaults are filled in."""
+    check_names(given)
+    texts = {name.lower(): value for name, value in given.items() if name.lower() not in SPARKS_OWN}
+    for name in texts:
+        if use not in _BY_NAME[name].uses:
+            option = _BY_NAME[name]
+            raise Misuse(
+                f"option {option.name} is for {' and '.join(option.uses)} only; the options for a {use} are {names(use)}"
+            )
+    found = {}
+    for option in OPTIONS:
+        if use in option.uses:
+            found[option.name] = _parse_one(option, texts.get(option.name.lower(), option.default), use)
+    return found
+
+
+def _parse_one(option: Option, text: str | None, use: str) -> Any:
+    if text is None:
+        raise Misuse(f"option {option.name} is missing; the options for a {use} are {names(use)}")
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise Misuse(f"option {option.name} {error}, not {text!r}; {option.meaning}") from None
+
+
+def table() -> str:
+    """The table of the documentation."""
+    rows = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    for option in OPTIONS:
+        default = "(required)" if option.default is None else f"`{option.default}`"
+        rows.append(f"| `{option.name}` | {', '.join(option.uses)} | {default} | {option.meaning} |")
+    return "\n".join(rows)

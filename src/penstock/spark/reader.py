@@ -1,0 +1,240 @@
+"""Owns reading messages that references name, straight from the data files into Arrow batches.
+
+Runs in Spark's executors: opens the files of the queue and is no client of it. Takes no lock and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.codec import Meta, decode_meta
+from penstock.errors import Corrupt, PenstockError, QueueNotFound
+from penstock.spark.filters import Condition, by_head, passes
+from penstock.spark.schema import FROM_SLOT
+from penstock.spark.snapshot import Messages, Place, columns
+from penstock.store import gather as G
+from penstock.store import layout as L
+from penstock.store import record
+from penstock.store.directory import read_options
+from penstock.store.files import LocalFiles, body_name
+
+BATCH_BYTES_MOST = 32 << 20  # of bodies in an Arrow batch, if there is more than one; offsets there have 31 bits
+BODY_BYTES_MOST = (1 << 31) - 1
+METAS_KEPT_MOST = 10_000  # decoded ones: the same types and keys come again and again
+
+
+class MessageGone(PenstockError):
+    """A message of the snapshot was removed and overwritten before it was read."""
+
+
+class MessageReader:
+    """Turns references into Arrow batches of the wanted columns."""
+
+    def __init__(
+        self, place: Place, schema: StructType, *, conditions: list[Condition], batch_rows: int, fail_if_gone: bool
+    ) -> None:
+        self._place = place
+        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        names = set(schema.fieldNames())
+        self._bodies = "body" in names
+        self._conditions = by_head(conditions)
+        self._heads = self._bodies or not names <= FROM_SLOT
+        self._batch_rows = batch_rows
+        self._fail_if_gone = fail_if_gone
+        self._known: dict[bytes, Meta] = {}
+
+    def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+        rows = np.frombuffer(partition.references, dtype=np.uint64).reshape(-1, G.REFERENCE_WORDS)
+        if not self._heads and not self._conditions:
+            for start in range(0, len(rows), self._batch_rows):
+                yield self._batch(rows[start : start + self._batch_rows], {})
+            return
+        options = read_options(Path(self._place.path))
+        if options.uuid != self._place.uuid:
+            raise QueueNotFound(f"{self._place.path}: another queue is here now")
+        files = LocalFiles(Path(self._place.path), options, busy_s=self._place.busy_s)
+        gather = G.Gather(files.mappings(), options.signature)
+        kernel = memoryview(files.kernel).cast("Q")
+        try:
+            yield from self._read(files, gather, kernel, rows)
+        finally:
+            kernel.release()
+            gather.close()
+            files.close()
+
+    def _read(self, files: LocalFiles, gather: G.Gather, kernel: memoryview, rows: Any) -> Iterator[pa.RecordBatch]:
+        for chunk in self._chunks(rows):
+            if self._conditions:
+                chunk = self._passing(gather, chunk)
+            if len(chunk):
+                yield from self._read_chunk(files, gather, kernel, chunk)
+
+    def _chunks(self, rows: Any) -> Iterator[Any]:
+        """Runs of references whose records fit a batch together."""
+        ends = np.cumsum((rows[:, G.F_PLACE] & np.uint64(L.PLACE_MASK)).astype(np.int64) * L.UNIT_BYTES)
+        start = done_bytes = 0
+        while start < len(rows):
+            end = int(np.searchsorted(ends, done_bytes + BATCH_BYTES_MOST, side="right"))
+            end = min(max(end, start + 1), start + self._batch_rows)
+            yield rows[start:end]
+            start = end
+            done_bytes = int(ends[end - 1])
+
+    def _passing(self, gather: G.Gather, rows: Any) -> Any:
+        """Leave out what its head says cannot pass. What cannot be read here is kept, and looked at again."""
+        found = gather.collect(rows.reshape(-1), 0, len(rows), False)
+        keep = [
+            fault != G.GATHERED or passes(self._conditions, meta, enqueued_us)
+            for fault, meta, enqueued_us in zip(
+                found.faults, self._decoded(found.metas), found.enqueued_us, strict=True
+            )
+        ]
+        return rows[np.array(keep, dtype=bool)]
+
+    def _decoded(self, metas: list[bytes]) -> list[Meta]:
+        known = self._known
+        found = []
+        for meta in metas:
+            decoded = known.get(meta)
+            if decoded is None:
+                if len(known) >= METAS_KEPT_MOST:
+                    known.clear()
+                try:
+                    decoded = known[meta] = decode_meta(meta)
+                except msgspec.DecodeError as error:
+                    raise Corrupt(
+                        self._place.path, offset=0, expected="type, key and headers", found=str(error)
+                    ) from error
+            found.append(decoded)
+        return found
+
+    def _read_chunk(
+        self, files: LocalFiles, gather: G.Gather, kernel: memoryview, rows: Any
+    ) -> Iterator[pa.RecordBatch]:
+        if not self._heads:
+            yield self._batch(rows, {})
+            return
+        flat = rows.reshape(-1)
+        found = gather.collect(flat, 0, len(rows), self._bodies)
+        slots_at = kernel[L.H_SLOTS_AT]
+        if not self._bodies:
+            # Without bodies there is no checksum: what was copied counts if the message had not left meanwhile.
+            G.still_there(kernel, slots_at, flat, 0, len(rows), found.faults)
+        keep = np.frombuffer(found.faults, dtype=np.uint8) == G.GATHERED
+        if not keep.all():
+            for row in rows[~keep]:
+                self._explain(files, kernel, slots_at, row)
+        arrays = self._head_arrays(found)
+        spilled = np.frombuffer(found.flags, dtype=np.uint8) & np.uint8(L.FLAG_SPILLED)
+        if self._bodies and spilled.any():
+            yield from self._with_spilled(files, kernel, rows, found, arrays, keep)
+            return
+        if self._bodies:
+            arrays["body"] = _binary(found.bodies, found.body_ends)
+        batch = self._batch(rows, arrays)
+        yield batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _head_arrays(self, found: G.Gathered) -> dict[str, Any]:
+        names = self._arrow_schema.names
+        arrays: dict[str, Any] = {}
+        if "enqueued_at" in names:
+            arrays["enqueued_at"] = pa.array(np.frombuffer(found.enqueued_us, dtype=np.int64)).cast(
+                self._arrow_schema.field("enqueued_at").type
+            )
+        if {"type", "key", "headers"} & set(names):
+            metas = self._decoded(found.metas)
+            if "type" in names:
+                arrays["type"] = pa.array([meta.t for meta in metas], type=pa.string())
+            if "key" in names:
+                arrays["key"] = pa.array([meta.k for meta in metas], type=pa.string())
+            if "headers" in names:
+                kind = self._arrow_schema.field("headers").type
+                arrays["headers"] = pa.array([list(meta.h.items()) if meta.h else [] for meta in metas], type=kind)
+        return arrays
+
+    def _with_spilled(
+        self, files: LocalFiles, kernel: memoryview, rows: Any, found: G.Gathered, arrays: dict[str, Any], keep: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Bodies in files of their own are read one by one; a batch ends when it is large enough."""
+        bodies: list[bytes] = []
+        picked: list[int] = []
+        size_bytes = 0
+        for i in np.flatnonzero(keep).tolist():
+            body: bytes | None = bytes(found.bodies[found.body_ends[i] : found.body_ends[i + 1]])
+            if found.flags[i] & L.FLAG_SPILLED:
+                body = self._spilled_body(files, kernel, rows[i], body or b"")
+                if body is None:
+                    continue
+            assert body is not None
+            if bodies and size_bytes + len(body) > BATCH_BYTES_MOST:
+                yield self._picked(rows, arrays, picked, bodies)
+                bodies, picked, size_bytes = [], [], 0
+            bodies.append(body)
+            picked.append(i)
+            size_bytes += len(body)
+        if bodies:
+            yield self._picked(rows, arrays, picked, bodies)
+
+    def _picked(self, rows: Any, arrays: dict[str, Any], picked: list[int], bodies: list[bytes]) -> pa.RecordBatch:
+        taken = {name: array.take(pa.array(picked)) for name, array in arrays.items()}
+        taken["body"] = pa.array(bodies, type=pa.binary())
+        return self._batch(rows[picked], taken)
+
+    def _spilled_body(self, files: LocalFiles, kernel: memoryview, row: Any, reference: bytes) -> bytes | None:
+        number, slot = int(row[G.F_NUMBER]), int(row[G.F_SLOT])
+        length, check = L.SPILL.unpack(reference)
+        if length > BODY_BYTES_MOST:
+            raise PenstockError(f"{files.name}: message {number} has {length} bytes, too many for a row of Spark's")
+        try:
+            body = files.read_body(body_name(number, slot))
+        except FileNotFoundError:
+            body = b""
+        if len(body) == length and record.crc32(body) == check:
+            return body
+        self._explain(files, kernel, kernel[L.H_SLOTS_AT], row)
+        return None
+
+    def _explain(self, files: LocalFiles, kernel: memoryview, slots_at: int, row: Any) -> None:
+        """A record could not be read: it is damaged if its message is still there, else the message is gone."""
+        number, slot = int(row[G.F_NUMBER]), int(row[G.F_SLOT])
+        word = kernel[slots_at + slot * L.SLOT_WORDS + L.S_WORD]
+        if word >> L.NUMBER_SHIFT == number and (word >> L.STATE_SHIFT) & 0xF >= L.STATE_WAITING:
+            path, offset = files.place_of(int(row[G.F_PLACE]) >> L.PLACE_SHIFT)
+            raise Corrupt(path, offset=offset, expected=f"the record of message {number}")
+        if self._fail_if_gone:
+            raise MessageGone(
+                f"{files.name}: message {self._place.id_prefix}{slot:x}-{number:x} was removed while the queue was "
+                f"read; read again, or leave such messages out with option onGone=skip"
+            )
+
+    def _batch(self, rows: Any, arrays: dict[str, Any]) -> pa.RecordBatch:
+        """What references say, beside what was read."""
+        said = columns(rows)
+        made = []
+        for field in self._arrow_schema:
+            if field.name in arrays:
+                made.append(arrays[field.name])
+            elif field.name == "id":
+                data, ends = G.identify(
+                    self._place.id_prefix.encode(), np.ascontiguousarray(rows).reshape(-1), 0, len(rows)
+                )
+                made.append(_binary(data, ends, pa.string()))
+            elif field.name == "queue":
+                made.append(pa.repeat(pa.scalar(self._place.path, pa.string()), len(rows)))
+            else:
+                made.append(pa.array(said[field.name]).cast(field.type))
+        return pa.RecordBatch.from_arrays(made, schema=self._arrow_schema)
+
+
+def _binary(data: Any, ends: Any, kind: Any = None) -> pa.Array:
+    """Bytes and their ends as an Arrow array, without a copy."""
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind or pa.binary(), len(ends) - 1, buffers)

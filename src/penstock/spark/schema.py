@@ -1,0 +1,112 @@
+"""Owns the columns of a queue as Spark sees it, and which of them a reader or a writer may be given.
+
+Never opens a queue.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.errors import Misuse
+
+COLUMNS = StructType(
+    [
+        StructField("id", StringType()),
+        StructField("number", LongType()),
+        StructField("queue", StringType()),
+        StructField("type", StringType()),
+        StructField("key", StringType()),
+        StructField("priority", IntegerType()),
+        StructField("attempts", IntegerType()),
+        StructField("enqueued_at", TimestampType()),
+        StructField("deliver_at", TimestampType()),
+        StructField("headers", MapType(StringType(), StringType())),
+        StructField("body", BinaryType()),
+    ]
+)
+
+# What a slot says, without a look at the record; what the head of the record says; the rest is the body.
+FROM_SLOT = frozenset({"id", "number", "queue", "priority", "attempts", "deliver_at"})
+FROM_HEAD = frozenset({"type", "key", "headers", "enqueued_at"})
+
+_TYPES = {field.name: field.dataType for field in COLUMNS}
+_MAY_BE_NULL = ("type", "key")
+
+WRITABLE: dict[str, tuple[type[DataType], ...]] = {
+    "body": (BinaryType, StringType),
+    "type": (StringType,),
+    "key": (StringType,),
+    "priority": (ByteType, ShortType, IntegerType, LongType),
+    "deliver_at": (TimestampType,),
+    "headers": (MapType,),
+}
+
+
+def _plain(kind: DataType) -> str:
+    """A type in words, without what is said about nulls."""
+    return kind.simpleString()
+
+
+def check_read(schema: StructType) -> None:
+    """A schema that was given to ``read.schema(...)``: some of the columns, in any order, with their own types."""
+    if not schema.fields:
+        raise Misuse(f"the schema is empty; the columns are {COLUMNS.simpleString()}")
+    for field in schema:
+        if field.name not in _TYPES:
+            raise Misuse(f"there is no column {field.name}; the columns are {COLUMNS.simpleString()}")
+        if _plain(field.dataType) != _plain(_TYPES[field.name]):
+            raise Misuse(f"column {field.name} is {_plain(_TYPES[field.name])}, not {_plain(field.dataType)}")
+        if not field.nullable and field.name in _MAY_BE_NULL:
+            raise Misuse(f"column {field.name} can be null; the schema says that it cannot")
+    if len(set(schema.fieldNames())) != len(schema.fields):
+        raise Misuse("a column is in the schema twice")
+
+
+def check_write(schema: StructType) -> None:
+    """The columns of a DataFrame that is to be put into a queue."""
+    for field in schema:
+        allowed = WRITABLE.get(field.name)
+        if allowed is None:
+            raise Misuse(
+                f"column {field.name} cannot be written to a queue; the columns are {', '.join(WRITABLE)}: "
+                f"select these, and put the rest into the body"
+            )
+        if not isinstance(field.dataType, allowed):
+            wanted = " or ".join(kind.typeName() for kind in allowed)
+            raise Misuse(f"column {field.name} must be {wanted}, not {_plain(field.dataType)}")
+        if field.name == "headers" and _plain(field.dataType) != _plain(_TYPES["headers"]):
+            raise Misuse(f"column headers must be {_plain(_TYPES['headers'])}, not {_plain(field.dataType)}")
+    names = schema.fieldNames()
+    if "body" not in names:
+        raise Misuse(f"there is no column body; the columns of a message are {', '.join(WRITABLE)}")
+    if len(set(names)) != len(names):
+        raise Misuse("a column is there twice")
+
+
+# ---------------------------------------------------------------- bodies as text and as JSON
+
+
+def text_body(column: str | Column = "body") -> Column:
+    """The body as a string: UTF-8, which is what ``put("text")`` and ``put({"a": 1})`` store."""
+    return F.decode(F.col(column) if isinstance(column, str) else column, "UTF-8")
+
+
+def json_body(schema: str | DataType, column: str | Column = "body", **options: Any) -> Column:
+    """The body as a struct of this schema, as by ``from_json``; null where it is not JSON."""
+    return F.from_json(text_body(column), schema, {name: str(value) for name, value in options.items()})

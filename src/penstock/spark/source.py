@@ -1,0 +1,90 @@
+"""Owns ``format("penstock")``: what Spark calls, and which part does it. Opens no queue in a constructor: it is pickled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter
+from pyspark.sql.types import StructType
+
+from penstock.errors import Misuse
+from penstock.spark import options as O
+from penstock.spark import schema as S
+from penstock.spark import snapshot
+from penstock.spark.filters import Condition, understood
+from penstock.spark.reader import MessageReader
+from penstock.spark.snapshot import Messages
+from penstock.spark.writer import QueueWriter
+
+PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class PenstockDataSource(DataSource):
+    """A queue as a data source. ``spark.dataSource.register(PenstockDataSource)``, or found by Spark by itself."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        O.check_names(options)
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> StructType:
+        return S.COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        S.check_read(schema)
+        given = O.parse(self.options, O.READ)
+        # Spark refuses a reader with ``pushFilters`` unless the session lets filters be pushed down, and has a worker
+        # of its own for that.
+        return (FilteringReader if PUSHDOWN in _running() else SnapshotReader)(given, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise Misuse("messages are added to a queue, mode('append'); to empty it first: penstock purge")
+        S.check_write(schema)
+        return QueueWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
+
+
+def _running() -> set[str]:
+    main = sys.modules.get("__main__")
+    return {*sys.modules, getattr(getattr(main, "__spec__", None), "name", "")}
+
+
+class SnapshotReader(DataSourceReader):
+    """A batch read: a snapshot, taken on planning, is read by the tasks. Nothing is consumed."""
+
+    def __init__(self, given: dict[str, Any], schema: StructType) -> None:
+        self._given = given
+        self._schema = schema
+        self._conditions: list[Condition] = []
+
+    def partitions(self) -> Sequence[Messages]:
+        taken = snapshot.take(
+            self._given["path"],
+            state=self._given["state"],
+            conditions=self._conditions,
+            busy_s=self._given["busyTimeout"],
+        )
+        return snapshot.split(taken, self._given["partitions"])
+
+    def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+        return MessageReader(
+            partition.place,
+            self._schema,
+            conditions=self._conditions,
+            batch_rows=self._given["batchRows"],
+            fail_if_gone=self._given["onGone"] == "fail",
+        ).read(partition)
+
+
+class FilteringReader(SnapshotReader):
+    """The same where filters may be pushed down."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        self._conditions = understood(filters)
+        return iter(filters)

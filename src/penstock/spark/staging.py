@@ -1,0 +1,66 @@
+"""Owns ``staging/`` in a queue's directory: files of messages that are written and not yet in the queue.
+
+A job has a folder of its own, a task attempt a file in it. Nothing there counts until it was put; what jobs that died
+left is removed after a while.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.store.directory import read_options
+
+STAGING = "staging"
+SWEPT_AFTER_S = 7 * 86_400.0  # no job goes on this long after it staged its last file; nothing tells that its driver died
+
+
+class Staging:
+    """The folder of one job."""
+
+    def __init__(self, queue: str, job: str) -> None:
+        self._queue = Path(os.path.abspath(queue))
+        self._folder = self._queue / STAGING / job
+
+    def path(self, name: str | None) -> str:
+        return str(self._folder / name) if name else str(self._folder)
+
+    def write(self, name: str, schema: Any, batches: Iterable[Any]) -> tuple[str | None, int]:
+        """Write batches into a file; its name and how many rows they have. No file if there are none."""
+        read_options(self._queue)  # or the error that says that there is no queue
+        messages = 0
+        source = iter(batches)
+        first = next(source, None)
+        if first is None:
+            return None, 0
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = f"{name}.arrow"
+        with pa.OSFile(self.path(file), "wb") as sink, pa.ipc.new_file(sink, schema) as stream:
+            while first is not None:
+                stream.write_batch(first)
+                messages += first.num_rows
+                first = next(source, None)
+        return file, messages
+
+    def read(self, name: str) -> Iterator[Any]:
+        with pa.memory_map(self.path(name)) as source, pa.ipc.open_file(source) as stream:
+            for i in range(stream.num_record_batches):
+                yield stream.get_batch(i)
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what jobs left that died long ago."""
+        for folder in (self._queue / STAGING).glob("*"):
+            try:
+                if time.time() - folder.stat().st_mtime > SWEPT_AFTER_S:
+                    shutil.rmtree(folder, ignore_errors=True)
+            except FileNotFoundError:
+                pass  # another job was quicker
