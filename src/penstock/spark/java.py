@@ -25,8 +25,8 @@ LEAST_VERSION = 17  # of Spark 4
 ASK_S_MAX = 30.0  # to say its version; a busy machine may take seconds
 
 # Spark's launcher always adds these flags. The wheel's Java does not have the module of the first and refuses to start;
-# others print a warning each time. Spark uses the module for faster linear algebra in MLlib, if it is there. The package
-# of the second is gone since Java 24, and is warned about as well.
+# others print a warning each time. Spark uses the module for faster linear algebra in MLlib, if it is there. The
+# package of the second is gone since Java 24, and is warned about as well.
 DROPPED_FLAGS = ("--add-modules=jdk.incubator.vector",)
 DROPPED_FLAGS_24 = (*DROPPED_FLAGS, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
 

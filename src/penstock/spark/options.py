@@ -56,6 +56,12 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
+def _yes_or_no(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return value.lower() == "true"
+
+
 def _seconds(value: str) -> float:
     try:
         seconds = float(value)
@@ -90,6 +96,14 @@ OPTIONS = (
         "0",
         "Tasks to read with; 0: by the number and size of the messages and the processors of the driver",
         _whole(0, 100_000),
+    ),
+    Option(
+        "pushFilters",
+        (READ,),
+        "false",
+        "Leave messages out early by the query's filters; only for a DataFrame that is used once, with one filter: "
+        "[see below](#filters)",
+        _yes_or_no,
     ),
     Option("batchRows", (READ,), "10000", "Most rows of an Arrow batch", _whole(1, 10_000_000)),
     Option(
@@ -130,9 +144,8 @@ def parse(given: Mapping[str, str], use: str) -> dict[str, Any]:
     for name in texts:
         if use not in _BY_NAME[name].uses:
             option = _BY_NAME[name]
-            raise Misuse(
-                f"option {option.name} is for {' and '.join(option.uses)} only; the options for a {use} are {names(use)}"
-            )
+            uses = " and ".join(option.uses)
+            raise Misuse(f"option {option.name} is for {uses} only; the options for a {use} are {names(use)}")
     found = {}
     for option in OPTIONS:
         if use in option.uses:

@@ -117,5 +117,3 @@ def _partitions(rows: int, size_bytes: int) -> int:
         -(-rows // PARTITION_ROWS_MOST),
         -(-size_bytes // PARTITION_BYTES_MOST),
     )
-
-

@@ -1,8 +1,7 @@
-"""Owns ``format("penstock")``: what Spark calls, and which part does it. Opens no queue in a constructor: it is pickled."""
+"""Owns ``format("penstock")``: what Spark calls, and which part does it. Never opens a queue itself."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ from penstock.spark.filters import Condition, understood
 from penstock.spark.reader import MessageReader
 from penstock.spark.snapshot import Messages
 from penstock.spark.writer import QueueWriter
-
-PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class PenstockDataSource(DataSource):
@@ -39,20 +36,13 @@ class PenstockDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         S.check_read(schema)
         given = O.parse(self.options, O.READ)
-        # Spark refuses a reader with ``pushFilters`` unless the session lets filters be pushed down, and has a worker
-        # of its own for that.
-        return (FilteringReader if PUSHDOWN in _running() else SnapshotReader)(given, schema)
+        return (FilteringReader if given["pushFilters"] else SnapshotReader)(given, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Misuse("messages are added to a queue, mode('append'); to empty it first: penstock purge")
         S.check_write(schema)
         return QueueWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
-
-
-def _running() -> set[str]:
-    main = sys.modules.get("__main__")
-    return {*sys.modules, getattr(getattr(main, "__spec__", None), "name", "")}
 
 
 class SnapshotReader(DataSourceReader):
@@ -83,7 +73,11 @@ class SnapshotReader(DataSourceReader):
 
 
 class FilteringReader(SnapshotReader):
-    """The same where filters may be pushed down."""
+    """The same where filters are pushed down, which the session must allow.
+
+    Only for those who ask for it: Spark 4.3 keeps a DataFrame's last reader and uses it, with the filters it was given,
+    for queries of the same DataFrame that have no filter or are planned together with it.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         self._conditions = understood(filters)

@@ -6,6 +6,7 @@ left is removed after a while.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -18,7 +19,9 @@ import pyarrow as pa
 from penstock.store.directory import read_options
 
 STAGING = "staging"
-SWEPT_AFTER_S = 7 * 86_400.0  # no job goes on this long after it staged its last file; nothing tells that its driver died
+SWEPT_AFTER_S = (
+    7 * 86_400.0
+)  # no job goes on this long after it staged its last file; nothing tells that its driver died
 
 
 class Staging:
@@ -31,15 +34,18 @@ class Staging:
     def path(self, name: str | None) -> str:
         return str(self._folder / name) if name else str(self._folder)
 
+    def begin(self) -> None:
+        """Make the folder; by the driver, so that a task which goes on after the job was given up finds none."""
+        read_options(self._queue)  # or the error that says that there is no queue
+        self._folder.mkdir(parents=True)
+
     def write(self, name: str, schema: Any, batches: Iterable[Any]) -> tuple[str | None, int]:
         """Write batches into a file; its name and how many rows they have. No file if there are none."""
-        read_options(self._queue)  # or the error that says that there is no queue
         messages = 0
         source = iter(batches)
         first = next(source, None)
         if first is None:
             return None, 0
-        self._folder.mkdir(parents=True, exist_ok=True)
         file = f"{name}.arrow"
         with pa.OSFile(self.path(file), "wb") as sink, pa.ipc.new_file(sink, schema) as stream:
             while first is not None:
@@ -54,13 +60,15 @@ class Staging:
                 yield stream.get_batch(i)
 
     def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Renamed first: a task that is still at work cannot add a file to what is being removed."""
+        aside = self._folder.with_name(f"{self._folder.name}.done")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self._folder, aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove what jobs left that died long ago."""
         for folder in (self._queue / STAGING).glob("*"):
-            try:
+            with contextlib.suppress(FileNotFoundError):  # another job was quicker
                 if time.time() - folder.stat().st_mtime > SWEPT_AFTER_S:
                     shutil.rmtree(folder, ignore_errors=True)
-            except FileNotFoundError:
-                pass  # another job was quicker

@@ -53,6 +53,7 @@ class QueueWriter(DataSourceArrowWriter):
         self._given = given
         self._columns = columns
         self._job = uuid.uuid4().hex
+        Staging(given["path"], self._job).begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -125,7 +126,9 @@ def _check_meta(batch: pa.RecordBatch) -> None:
     """Types, keys and headers that cannot be put fail here, in the task."""
     if all(batch.column(name).null_count == batch.num_rows for name in ("type", "key", "headers")):
         return
-    for type_, key, headers in zip(*(batch.column(name).to_pylist() for name in ("type", "key", "headers")), strict=True):
+    for type_, key, headers in zip(
+        *(batch.column(name).to_pylist() for name in ("type", "key", "headers")), strict=True
+    ):
         encode_meta(type_, key, None if headers is None else dict(headers))
 
 
@@ -141,4 +144,3 @@ def drafts(batch: pa.RecordBatch) -> Iterator[Draft]:
             key=key,
             headers=None if headers is None else dict(headers),
         )
-
