@@ -18,7 +18,8 @@ from pyspark.errors import AnalysisException, PythonException
 
 from penstock.spark import PenstockDataSource, json_body, text_body
 
-COLUMNS = "id number queue type key priority attempts enqueued_at deliver_at headers body".split()
+COLUMNS = ["id", "number", "queue", "type", "key", "priority", "attempts", "enqueued_at", "deliver_at", "headers"]
+COLUMNS.append("body")
 
 
 def read(spark: Any, queue: Any, **options: Any) -> Any:

@@ -50,7 +50,7 @@ def understood(filters: Iterable[Any]) -> list[Condition]:
 
 
 def _condition(given: Any) -> Condition | None:
-    attribute = getattr(given, "attribute", ())
+    attribute: tuple[str, ...] = getattr(given, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in (*NUMBERS, *TIMES, *TEXTS):
         return None
     (column,) = attribute

@@ -7,6 +7,7 @@ record is read here: a partition carries references, and whoever reads it looks 
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -64,7 +65,7 @@ def references(picture: Picture, *, state: str, now_us: int, conditions: list[Co
     slots = np.frombuffer(picture.slots, dtype=np.uint64).reshape(-1, L.SLOT_WORDS)
     words = slots[:, L.S_WORD]
     states = (words >> np.uint64(L.STATE_SHIFT)) & np.uint64(0xF)
-    wanted = np.zeros(len(slots), dtype=bool)
+    wanted: Any = np.zeros(len(slots), dtype=bool)
     if state in ("waiting", "scheduled", "all"):
         wanted |= states == L.STATE_WAITING
     if state in ("pending", "all"):
@@ -74,7 +75,7 @@ def references(picture: Picture, *, state: str, now_us: int, conditions: list[Co
         wanted &= (always_due == 0) & (slots[:, L.S_DELIVER_US] > now_us)
     wanted[: picture.first] = False
     found = np.flatnonzero(wanted)
-    rows = np.empty((len(found), G.REFERENCE_WORDS), dtype=np.uint64)
+    rows: Any = np.empty((len(found), G.REFERENCE_WORDS), dtype=np.uint64)
     rows[:, G.F_SLOT] = found
     rows[:, G.F_NUMBER] = words[found] >> np.uint64(L.NUMBER_SHIFT)
     for column, field in ((G.F_PLACE, L.S_PLACE), (G.F_DELIVER_US, L.S_DELIVER_US), (G.F_INFO, L.S_INFO)):
@@ -102,11 +103,11 @@ def split(snapshot: Snapshot, wanted: int) -> list[Messages]:
     size_bytes = (rows[:, G.F_PLACE] & np.uint64(L.PLACE_MASK)).astype(np.int64) * L.UNIT_BYTES
     total = np.cumsum(size_bytes)
     count = max(min(wanted or _partitions(len(rows), int(total[-1]) if len(rows) else 0), len(rows)), 1)
-    cuts = np.searchsorted(total, [total[-1] * i // count for i in range(1, count)]) if count > 1 else []
+    cuts: Any = np.searchsorted(total, [total[-1] * i // count for i in range(1, count)]) if count > 1 else []
     edges = [0, *(int(cut) for cut in cuts), len(rows)]
     return [
         Messages(snapshot.place, rows[start:end].tobytes())
-        for start, end in zip(edges, edges[1:], strict=False)
+        for start, end in pairwise(edges)
         if end > start or len(rows) == 0
     ]
 

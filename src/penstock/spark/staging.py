@@ -19,9 +19,7 @@ import pyarrow as pa
 from penstock.store.directory import read_options
 
 STAGING = "staging"
-SWEPT_AFTER_S = (
-    7 * 86_400.0
-)  # no job goes on this long after it staged its last file; nothing tells that its driver died
+SWEPT_AFTER_S = 7 * 86_400.0  # nothing tells that a job's driver died; none goes on this long after its last file
 
 
 class Staging:

@@ -126,9 +126,8 @@ def _check_meta(batch: pa.RecordBatch) -> None:
     """Types, keys and headers that cannot be put fail here, in the task."""
     if all(batch.column(name).null_count == batch.num_rows for name in ("type", "key", "headers")):
         return
-    for type_, key, headers in zip(
-        *(batch.column(name).to_pylist() for name in ("type", "key", "headers")), strict=True
-    ):
+    columns = (batch.column(name).to_pylist() for name in ("type", "key", "headers"))
+    for type_, key, headers in zip(*columns, strict=True):
         encode_meta(type_, key, None if headers is None else dict(headers))
 
 

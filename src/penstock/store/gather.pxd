@@ -42,11 +42,11 @@ cdef class Gather:
                       unsigned char[::1] faults) except -1
     @cython.locals(file=int)
     cdef int _file_of(self, u64 unit, u64 units) noexcept
-    @cython.locals(at=u64, length=u64)
+    @cython.locals(at=u64, length=u64, record="const unsigned char*")
     cdef bint _read_head(self, int file, u64 unit, u64 slot, u64 number, u64 size) except -1
     @cython.locals(at=u64)
     cdef bytes _meta(self, int file, u64 unit, u64 size)
-    @cython.locals(at=u64)
+    @cython.locals(at=u64, body="const unsigned char*")
     cdef int _copy_body(self, int file, u64 unit, u64 body_at, u64 size, unsigned char[::1] data, u64 to) except -1
     @cython.locals(check=u32, place=u32)
     cdef u32 _check(self, bytes meta, unsigned char[::1] data, u64 at, u64 size, u64 unit) except? 0

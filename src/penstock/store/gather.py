@@ -1,4 +1,4 @@
-"""Owns the loop that copies the records of many messages into columns: ends and bytes, as Arrow lays them out. Compiled.
+"""Owns the loop that copies the records of many messages into columns: ends and bytes, as Arrow lays them out.
 
 A message is given by a reference: slot, number, place, delivery time and info, as a picture of the kernel had them.
 Reads the data files without the lock. A copy counts only if it is the message's record; it is checked after it was
@@ -39,7 +39,7 @@ _SEVEN = struct.Struct("<7Q")
 
 
 class Gathered:
-    """Columns of the messages that were asked for, one entry each. Where ``faults`` is not zero the others are empty."""
+    """Columns of the messages that were asked for. Where ``faults`` is not zero the entries of the others are empty."""
 
     def __init__(self, count: int, body_bytes: int) -> None:
         self.bodies = bytearray(body_bytes)
@@ -150,7 +150,8 @@ class Gather:
             return False
         at = (unit - self.firsts[file]) * L.UNIT_BYTES
         if cython.compiled:
-            copy(self.head, self.starts[file] + at, L.RECORD_BYTES)  # type: ignore[name-defined] # noqa: F821
+            record = self.starts[file] + at  # type: ignore[attr-defined]
+            copy(self.head, record, L.RECORD_BYTES)  # type: ignore[name-defined] # noqa: F821
         else:
             self.head = _SEVEN.unpack_from(self.views[file], at)
         length = (self.head[L.R_META_CHECK] & L.META_BYTES_MAX) + (self.head[L.R_INDEX_LENGTH] >> 32)
@@ -172,7 +173,8 @@ class Gather:
     def _copy_body(self, file: int, unit: int, body_at: int, size: int, data: Any, to: int) -> None:
         at = (unit - self.firsts[file]) * L.UNIT_BYTES + body_at
         if cython.compiled:
-            copy(cython.address(data[to]), self.starts[file] + at, size)  # type: ignore[name-defined] # noqa: F821
+            body = self.starts[file] + at  # type: ignore[attr-defined]
+            copy(cython.address(data[to]), body, size)  # type: ignore[name-defined] # noqa: F821
         else:
             data[to : to + size] = self.views[file][at : at + size]
 
