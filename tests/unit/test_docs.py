@@ -17,7 +17,7 @@ import penstock
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/penstock"
-PAGES = ["README.md", "docs/architecture.md", "docs/format.md", "docs/guarantees.md"]
+PAGES = ["README.md", "docs/architecture.md", "docs/format.md", "docs/guarantees.md", "docs/spark.md"]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]
 

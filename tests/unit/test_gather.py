@@ -30,7 +30,7 @@ def gather_of(q: Any) -> G.Gather:
     return G.Gather(client.files.mappings(), client.signature)
 
 
-def bodies_of(found: G.Gathered) -> list[bytes]:
+def bodies_of(found: G.Collected) -> list[bytes]:
     ends = found.body_ends
     return [bytes(found.bodies[ends[i] : ends[i + 1]]) for i in range(len(ends) - 1)]
 

@@ -26,4 +26,5 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("penstock"):
             raise
-        raise PenstockError(f"{error.name} is not installed; pip install 'penstock[spark]'") from error
+        package = error.name.partition(".")[0]
+        raise PenstockError(f"{package} is not installed; pip install 'penstock[spark]'") from error

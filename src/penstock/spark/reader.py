@@ -142,7 +142,7 @@ class MessageReader:
         batch = self._batch(rows, arrays)
         yield batch if keep.all() else batch.filter(pa.array(keep))
 
-    def _head_arrays(self, found: G.Gathered) -> dict[str, Any]:
+    def _head_arrays(self, found: G.Collected) -> dict[str, Any]:
         names = self._arrow_schema.names
         arrays: dict[str, Any] = {}
         if "enqueued_at" in names:
@@ -161,7 +161,7 @@ class MessageReader:
         return arrays
 
     def _with_spilled(
-        self, files: LocalFiles, kernel: memoryview, rows: Any, found: G.Gathered, arrays: dict[str, Any], keep: Any
+        self, files: LocalFiles, kernel: memoryview, rows: Any, found: G.Collected, arrays: dict[str, Any], keep: Any
     ) -> Iterator[pa.RecordBatch]:
         """Bodies in files of their own are read one by one; a batch ends when it is large enough."""
         bodies: list[bytes] = []

@@ -14,7 +14,7 @@ cdef unsigned char _GATHERED
 cdef unsigned char _NOT_THERE
 
 @cython.final
-cdef class Gathered:
+cdef class Collected:
     cdef readonly bytearray bodies
     cdef readonly object body_ends
     cdef readonly list metas
@@ -34,7 +34,7 @@ cdef class Gather:
 
     cdef int _point(self, const unsigned char[::1] view) except -1
     @cython.locals(i=u64, room=u64)
-    cpdef Gathered collect(self, const u64[::1] references, u64 first, u64 count, bint bodies)
+    cpdef Collected collect(self, const u64[::1] references, u64 first, u64 count, bint bodies)
     @cython.locals(i=u64, used=u64, at=u64, place=u64, unit=u64, size=u64, file=int, last=u64, meta=bytes,
                    body_bytes=u64, body_at=u64)
     cdef int _collect(self, const u64[::1] references, u64 first, u64 count, bint bodies, unsigned char[::1] data,

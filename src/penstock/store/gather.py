@@ -38,7 +38,7 @@ _NOT_THERE = NOT_THERE
 _SEVEN = struct.Struct("<7Q")
 
 
-class Gathered:
+class Collected:
     """Columns of the messages that were asked for. Where ``faults`` is not zero the entries of the others are empty."""
 
     def __init__(self, count: int, body_bytes: int) -> None:
@@ -76,7 +76,7 @@ class Gather:
         self.starts[self.files] = cython.address(view[0])  # type: ignore[attr-defined]
         self.files += 1
 
-    def collect(self, references: Any, first: int, count: int, bodies: bool) -> Gathered:
+    def collect(self, references: Any, first: int, count: int, bodies: bool) -> Collected:
         """The records of ``count`` references from the ``first`` one on.
 
         Without ``bodies`` only headers and meta are read, and the checksum, which covers the body, is not looked at.
@@ -84,7 +84,7 @@ class Gather:
         room = 0
         for i in range(first, first + count):
             room += (references[i * _WORDS + _PLACE] & L.PLACE_MASK) * L.UNIT_BYTES
-        gathered = Gathered(count, room if bodies else 0)
+        gathered = Collected(count, room if bodies else 0)
         self._collect(
             references,
             first,

@@ -1,0 +1,42 @@
+"""The session that ``penstock.spark.session`` makes, and the Java that comes with the package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from penstock.spark import java
+
+SCRIPT = """
+from penstock.spark import session
+spark = session(master="local[1]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+print(spark.range(7).count(), spark.conf.get("spark.sql.session.timeZone"))
+try:
+    spark.range(1).selectExpr("raise_error('as an exception')").collect()
+except Exception as error:
+    print("as an exception" in str(error))
+spark.stop()
+"""
+
+
+def test_the_wheel_s_java_runs_spark_without_a_word_on_stderr(tmp_path: Path) -> None:
+    """In a process of its own, and after an error in a task."""
+    try:
+        found = java.find({"PATH": ""})
+    except java.NoJava as error:
+        pytest.skip(str(error))
+    environment = {**os.environ, "JAVA_HOME": found.home, "XDG_CACHE_HOME": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=250)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("7 UTC\nTrue\n", "", 0)
+
+
+def test_a_second_call_gives_the_session_that_is_there(spark: Any) -> None:
+    from penstock.spark import session
+
+    assert session().sparkContext is spark.sparkContext
