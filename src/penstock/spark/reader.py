@@ -28,7 +28,6 @@ from penstock.store.files import LocalFiles, body_name
 
 BATCH_BYTES_MOST = 32 << 20  # of bodies in an Arrow batch, if there is more than one; offsets there have 31 bits
 BODY_BYTES_MOST = (1 << 31) - 1
-METAS_KEPT_MOST = 10_000  # decoded ones: the same types and keys come again and again
 
 
 class MessageGone(PenstockError):
@@ -49,7 +48,6 @@ class MessageReader:
         self._heads = self._bodies or not names <= FROM_SLOT
         self._batch_rows = batch_rows
         self._fail_if_gone = fail_if_gone
-        self._known: dict[bytes, Meta] = {}
 
     def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
         rows = np.frombuffer(partition.references, dtype=np.uint64).reshape(-1, G.REFERENCE_WORDS)
@@ -91,30 +89,21 @@ class MessageReader:
     def _passing(self, gather: G.Gather, rows: Any) -> Any:
         """Leave out what its head says cannot pass. What cannot be read here is kept, and looked at again."""
         found = gather.collect(rows.reshape(-1), 0, len(rows), False)
+        metas, which = self._decoded(found.metas)
         keep = [
-            fault != G.GATHERED or passes(self._conditions, meta, enqueued_us)
-            for fault, meta, enqueued_us in zip(
-                found.faults, self._decoded(found.metas), found.enqueued_us, strict=True
-            )
+            fault != G.GATHERED or passes(self._conditions, metas[i], enqueued_us)
+            for fault, i, enqueued_us in zip(found.faults, which, found.enqueued_us, strict=True)
         ]
         return rows[np.array(keep, dtype=bool)]
 
-    def _decoded(self, metas: list[bytes]) -> list[Meta]:
-        known = self._known
-        found = []
-        for meta in metas:
-            decoded = known.get(meta)
-            if decoded is None:
-                if len(known) >= METAS_KEPT_MOST:
-                    known.clear()
-                try:
-                    decoded = known[meta] = decode_meta(meta)
-                except msgspec.DecodeError as error:
-                    raise Corrupt(
-                        self._place.path, offset=0, expected="type, key and headers", found=str(error)
-                    ) from error
-            found.append(decoded)
-        return found
+    def _decoded(self, metas: list[bytes]) -> tuple[list[Meta], list[int]]:
+        """Each that there is, decoded, and which of them each message has: the same ones come again and again."""
+        places: dict[bytes, int] = {}
+        which = [places.setdefault(meta, len(places)) for meta in metas]
+        try:
+            return [decode_meta(meta) for meta in places], which
+        except msgspec.DecodeError as error:
+            raise Corrupt(self._place.path, offset=0, expected="type, key and headers", found=str(error)) from error
 
     def _read_chunk(
         self, files: LocalFiles, gather: G.Gather, kernel: memoryview, rows: Any
@@ -150,14 +139,16 @@ class MessageReader:
                 self._arrow_schema.field("enqueued_at").type
             )
         if {"type", "key", "headers"} & set(names):
-            metas = self._decoded(found.metas)
+            metas, which = self._decoded(found.metas)
+            indices = pa.array(which, type=pa.int32())
             if "type" in names:
-                arrays["type"] = pa.array([meta.t for meta in metas], type=pa.string())
+                arrays["type"] = pa.array([meta.t for meta in metas], type=pa.string()).take(indices)
             if "key" in names:
-                arrays["key"] = pa.array([meta.k for meta in metas], type=pa.string())
+                arrays["key"] = pa.array([meta.k for meta in metas], type=pa.string()).take(indices)
             if "headers" in names:
                 kind = self._arrow_schema.field("headers").type
-                arrays["headers"] = pa.array([list(meta.h.items()) if meta.h else [] for meta in metas], type=kind)
+                headers = pa.array([list(meta.h.items()) if meta.h else [] for meta in metas], type=kind)
+                arrays["headers"] = headers.take(indices)
         return arrays
 
     def _with_spilled(

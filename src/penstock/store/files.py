@@ -446,8 +446,13 @@ def _storage_of(fd: int) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, 0, 0
 
 
-def private_memory(size_bytes: int) -> mmap.mmap:
-    """Zeroed memory of our own, in large pages where there are any: a page that is first touched costs a fault."""
+def private_memory(size_bytes: int, *, touched: bool = False) -> mmap.mmap:
+    """Zeroed memory of our own, in large pages where there are any: a page that is first touched costs a fault.
+
+    All of it is ``touched`` for those who fill it while others wait.
+    """
+    if touched:
+        return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
     memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)

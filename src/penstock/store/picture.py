@@ -6,6 +6,7 @@ right. Never locks, never touches a file, never changes the kernel that the pict
 
 from __future__ import annotations
 
+import mmap
 from functools import cached_property
 
 from penstock.store import layout as L
@@ -18,7 +19,7 @@ LIVE = (L.STATE_WAITING, L.STATE_PENDING)
 class Picture:
     """The slots of a kernel as they were at one moment."""
 
-    def __init__(self, data: bytearray, path: str) -> None:
+    def __init__(self, data: bytearray | mmap.mmap, path: str) -> None:
         self.path = path
         self._kernel = Kernel(Words(data, path))
         self._view = memoryview(data).cast("Q")

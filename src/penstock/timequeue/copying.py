@@ -24,7 +24,7 @@ from penstock.message import to_datetime
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.directory import create_directory
-from penstock.store.files import LocalFiles, body_name
+from penstock.store.files import LocalFiles, body_name, private_memory
 from penstock.store.options import Options
 from penstock.store.picture import LIVE, Picture, make_kernel
 from penstock.store.recovery import Finding
@@ -69,8 +69,12 @@ class Copied(msgspec.Struct):
 
 
 def take_picture(client: Client) -> Picture:
-    """The kernel at one moment. Copying it under the lock takes 20 to 40 ms for a million slots."""
-    return Picture(client.turn(lambda: bytearray(client.files.kernel)), client.files.kernel_path)
+    """The kernel at one moment. The memory is there before the lock is taken: for 300,000 slots it is then held for 5 ms
+    of processor time, where it was 23."""
+    kernel = client.files.kernel
+    image = private_memory(len(kernel), touched=True)
+    client.turn(image.__setitem__, slice(0, len(kernel)), kernel)
+    return Picture(image, client.files.kernel_path)
 
 
 def _copy(client: Client, picture: Picture, slot: int) -> Copied:
