@@ -1,26 +1,17 @@
-"""One real Spark session for all tests with Spark: starting one takes longer than most of them."""
+"""One real Spark session for all tests with Spark: starting one takes longer than most of them.
+
+Their modules are marked to run in one process (``--dist loadgroup``), and with time for Spark on a busy machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
-
 # Quick to start: the code runs too short a time to be worth optimising.
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All in one process (``--dist loadgroup``), and with time to start Spark on a busy machine."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ from pyspark.errors import AnalysisException, PythonException
 
 from penstock.spark import PenstockDataSource, json_body, text_body
 
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
 COLUMNS = ["id", "number", "queue", "type", "key", "priority", "attempts", "enqueued_at", "deliver_at", "headers"]
 COLUMNS.append("body")
 

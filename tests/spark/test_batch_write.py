@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 from penstock.spark.staging import STAGING, SWEPT_AFTER_S, Staging
 
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
 
 def write(frame: Any, queue: Any, **options: Any) -> None:
     writer = frame.write.format("penstock").mode("append")

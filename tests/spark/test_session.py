@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("pyspark")
 from penstock.spark import java
 
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
 SCRIPT = """
 from penstock.spark import session
 spark = session(master="local[1]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
