@@ -7,7 +7,9 @@ export VENV
 # What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the kill rig).
 TESTS      ?= tests
 TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
-PYTEST     ?= -q -n logical --dist loadgroup
+PYTEST     ?= -q -n logical
+# Those with Spark run in one process, beside no others: each process would start a Spark of its own.
+TESTS_SPARK ?= $(if $(filter tests,$(TESTS)),tests/spark)
 # What the tests need; without `spark` those with Spark are skipped.
 TEST_GROUPS ?= run build test spark
 
@@ -28,8 +30,12 @@ run:  ## set up what is needed and run the example
 test:  ## run the tests, on the compiled core and on the interpreted one
 	$(SETUP) $(TEST_GROUPS)
 	@$(CORE) && if [ "$$core" != "$(SRC)" ]; then \
-	  echo "penstock: tests, compiled core" && PYTHONPATH=$$core $(PY) -m pytest $(PYTEST) $(TESTS); \
+	  echo "penstock: tests, compiled core" && PYTHONPATH=$$core $(PY) -m pytest $(PYTEST) --ignore=tests/spark $(TESTS); \
 	fi
+ifneq ($(TESTS_SPARK),)
+	@echo "penstock: tests with Spark"
+	@$(CORE) && PYTHONPATH=$$core $(PY) -m pytest -q $(TESTS_SPARK)
+endif
 	@echo "penstock: tests, interpreted core"
 	@PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
 

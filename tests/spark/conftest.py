@@ -1,6 +1,6 @@
 """One real Spark session for all tests with Spark: starting one takes longer than most of them.
 
-Their modules are marked to run in one process (``--dist loadgroup``), and with time for Spark on a busy machine.
+`make test` runs them in one process of their own: several would start a Spark each.
 """
 
 from __future__ import annotations
