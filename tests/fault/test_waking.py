@@ -218,7 +218,7 @@ class World:
     def _look(self, i: int, actor: Actor) -> Actor:
         queue = self._clients[i]
         client = queue._client
-        look = client.turn(queue._consumer.look, 1, 60_000_000, None, actor.timed_out)
+        look = queue._consumer.look(1, 60_000_000, None, actor.timed_out)
         if not look.deliveries:
             return replace(actor, phase="armed", seen=look.seen, nap_s=look.sleep_s, timed_out=None)
         if not self._stay:

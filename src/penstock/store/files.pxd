@@ -6,6 +6,13 @@ from penstock.store.record cimport Parts
 
 ctypedef unsigned long long u64
 
+cdef int CLOCK_REALTIME
+cdef int CLOCK_BOOTTIME
+
+cdef class Clock:
+    cpdef u64 wall_us(self) except? 0
+    cpdef u64 boot_us(self) except? 0
+
 cpdef int write_all(int fd, bytes data, long long offset) except -1
 
 @cython.final

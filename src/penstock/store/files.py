@@ -35,6 +35,8 @@ BODIES = "bodies"
 NOTIFY = "notify"
 WAKEUP = "wakeup"
 
+CLOCK_REALTIME = time.CLOCK_REALTIME
+CLOCK_BOOTTIME = time.CLOCK_BOOTTIME
 SUM_CHUNK_BYTES = 1 << 20
 SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
 PAUSE_S = 0.00005
@@ -458,7 +460,7 @@ class Clock:
     """Wall time for deliveries, boot time (which no one sets) for leases."""
 
     def wall_us(self) -> int:
-        return syscalls.clock_us(time.CLOCK_REALTIME)
+        return syscalls.clock_us(CLOCK_REALTIME)
 
     def boot_us(self) -> int:
-        return syscalls.clock_us(time.CLOCK_BOOTTIME)
+        return syscalls.clock_us(CLOCK_BOOTTIME)

@@ -1,6 +1,7 @@
 # The C side of syscalls.py: the same calls without the interpreter's wrappers.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_SetFromErrno
+from cpython.pythread cimport PyThread_get_thread_ident as get_ident
 from libc.errno cimport EACCES, EAGAIN, EINTR, errno
 
 cdef extern from "<fcntl.h>" nogil:

@@ -1,10 +1,11 @@
-"""The few system calls of every put and get, for ``files.py`` alone. ``syscalls.pxd`` has them again without Python's
+"""The few system calls of every put and get, for ``files.py`` and the turn at the lock. ``syscalls.pxd`` has them again without Python's
 wrappers, for the compiled core: same names, same results."""
 
 import fcntl
 import os
 import struct
 import time
+from threading import get_ident as get_ident
 
 _FLOCK = struct.Struct("hhqqi")
 _SETLK = fcntl.F_OFD_SETLK

@@ -1,6 +1,7 @@
 cimport cython
 from penstock.store cimport layout as L
-from penstock.store.files cimport LocalFiles
+from penstock.store cimport syscalls
+from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.store.words cimport Words
 
@@ -11,13 +12,13 @@ cdef class Client:
     cdef object __weakref__
     cdef readonly object path
     cdef readonly str name
-    cdef readonly object clock
+    cdef readonly Clock clock
     cdef readonly object options
-    cdef readonly object mutex
+    cdef cython.pythread_type_lock mutex
     cdef readonly bint closed
     cdef readonly dict filling
     cdef readonly list leftovers
-    cdef object holder
+    cdef unsigned long holder
     cdef readonly LocalFiles files
     cdef readonly Words words
     cdef readonly Kernel kernel

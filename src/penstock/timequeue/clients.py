@@ -14,9 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
 from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
-from penstock.store import restore
+from penstock.store import restore, syscalls
 from penstock.store.directory import read_options
 from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import OWED_ROOM, Kernel
@@ -44,7 +49,8 @@ class Client:
         self.name = str(path)
         self.clock = clock
         self.options = read_options(path)
-        self.mutex = threading.Lock()
+        if not cython.compiled:  # there it is a lock of C
+            self.mutex = threading.Lock()
         self.closed = False
         self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
         self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
@@ -126,7 +132,7 @@ class Client:
 
         Whatever interrupts us, the lock is released by the one call in ``finally``, and an open transaction is undone.
         """
-        me = threading.get_ident()
+        me = syscalls.get_ident()
         if self.holder == me:
             raise Misuse(f"{self.name}: called by a signal handler or finalizer that interrupted a call of this queue")
         with self.mutex:

@@ -1,7 +1,7 @@
 cimport cython
 from penstock.store cimport layout as L
 from penstock.store cimport record
-from penstock.store.files cimport LocalFiles
+from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.timequeue.clients cimport Client
 
@@ -25,9 +25,11 @@ cdef class Entry:
     cdef int forget(self) except -1
     cpdef str id(self, str prefix)
 
+cdef bint _is_bytes(object value) noexcept
+cdef bint _is_int(object value) noexcept
 cdef u64 _units(u64 payload_bytes) noexcept
 
-@cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
+@cython.locals(codec=u64, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers)
 
@@ -40,7 +42,7 @@ cdef class Producer:
     cdef Client _client
     cdef Kernel _kernel
     cdef LocalFiles _files
-    cdef object _wall_us
+    cdef Clock _clock
     cdef readonly u64 _data_bytes
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max

@@ -130,6 +130,14 @@ def _bounded(us: int, given: object) -> int:
     return max(us, 1)  # before 1970 is long due; 0 means "at once"
 
 
+def _is_bytes(value: Any) -> bool:
+    return type(value) is bytes  # where ``type`` is not an argument
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
 def entry(
     body: Any,
     now_us: int,
@@ -140,11 +148,12 @@ def entry(
     key: str | None,
     headers: dict[str, str] | None,
 ) -> Entry:
-    if body.__class__ is bytes:
+    if _is_bytes(body):
         codec, data = CODEC_BYTES, body
     else:
         codec, data = encode_body(body)
-    if priority.__class__ is not int or not 0 <= priority < L.PRIORITIES:
+    level = priority if _is_int(priority) and 0 <= priority < L.PRIORITIES else L.PRIORITIES
+    if level == L.PRIORITIES:
         raise Misuse(f"priority must be a whole number from 0 to {L.PRIORITIES - 1}, not {priority!r}")
     meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
     deliver_us = 0 if deliver_at is None and delay is None else to_us(deliver_at, delay, now_us)
@@ -153,7 +162,7 @@ def entry(
     item.body = data
     item.meta = meta
     item.deliver_us = deliver_us
-    item.info = priority | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
+    item.info = level | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
     item.check = record.crc32(data, record.crc32(meta)) if meta else record.crc32(data)
     item.spilled = None
     item.slot = item.number = item.unit = 0
@@ -189,7 +198,7 @@ class Producer:
         self._client = client
         self._kernel = client.kernel
         self._files = client.files
-        self._wall_us = client.clock.wall_us
+        self._clock = client.clock
         self._data_bytes = client.options.data_bytes
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
@@ -234,7 +243,7 @@ class Producer:
             if slot == NO_ROOM:
                 return False
             raise self._full(slot, item)
-        now_us = self._wall_us()
+        now_us = self._clock.wall_us()
         item.slot = slot
         item.number = kernel.number(slot)
         item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
@@ -274,7 +283,7 @@ class Producer:
     def _reserve(self, items: list[Entry]) -> int:
         """Slots and room for all of them, or as if nothing had been tried."""
         kernel = self._kernel
-        now_us = self._wall_us()
+        now_us = self._clock.wall_us()
         self._client.filling[id(items)] = len(items)
         try:
             self._reserve_all(items, now_us)
@@ -376,7 +385,7 @@ class Producer:
         self._publish(items)
 
     def _publish(self, items: list[Entry]) -> None:
-        now_us = self._wall_us()
+        now_us = self._clock.wall_us()
         wake = len(items)
         for item in items:
             if item.deliver_us > now_us:

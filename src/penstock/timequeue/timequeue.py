@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import sys
 import threading
@@ -57,7 +56,7 @@ class MessageIds(Sequence[str]):
 
 
 def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # NaN is neither
         raise Misuse(f"{name} must be a number of seconds, not {value!r}")
     if not zero and value == 0:
         raise Misuse(f"{name} must be more than 0 seconds")
@@ -299,7 +298,7 @@ class TimeQueue:
         timed_out: int | None = None
         left_s = wait_s
         while True:
-            look = client.turn(self._consumer.look, most, lease_us, left_s, timed_out)
+            look = self._consumer.look(most, lease_us, left_s, timed_out)
             timed_out = None
             if look.deliveries:
                 found = self._consumer.messages(look)
@@ -322,14 +321,14 @@ class TimeQueue:
         After a power loss it may be back, unless an index sync came between; ``durable`` waits for one.
         """
         client = self._mine()
-        client.turn(self._consumer.ack, (message,))
+        self._consumer.ack((message,))
         if durable:
             client.syncs.sync_index()
 
     def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
         """All that are still ours; then ``LeaseLost`` if one was not."""
         client = self._mine()
-        client.turn(self._consumer.ack, list(messages))
+        self._consumer.ack(list(messages))
         if durable:
             client.syncs.sync_index()
 
@@ -340,13 +339,13 @@ class TimeQueue:
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
         """Give it back: to its old place, or after ``delay``."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
-        self._mine().turn(self._consumer.release, message, int(check_seconds("delay", seconds) * 1_000_000))
+        self._mine()
+        self._consumer.release(message, int(check_seconds("delay", seconds) * 1_000_000))
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
-        self._mine().turn(
-            self._consumer.extend, message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000)
-        )
+        self._mine()
+        self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
 
     # ------------------------------------------------------------ a look inside
 
