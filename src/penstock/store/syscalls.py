@@ -1,5 +1,5 @@
-"""The few system calls of every put and get, for ``files.py`` and the turn at the lock. ``syscalls.pxd`` has them again without Python's
-wrappers, for the compiled core: same names, same results."""
+"""The few system calls of every put and get, for ``files.py`` and the turn at the lock. ``syscalls.pxd`` has them
+again without Python's wrappers, for the compiled core: same names, same results."""
 
 import fcntl
 import os

@@ -10,6 +10,11 @@ from typing import Any
 
 import msgspec
 
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
 from penstock.codec import CODEC_BYTES, encode_body, encode_meta
 from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
 from penstock.store import layout as L
@@ -39,6 +44,12 @@ class Draft(msgspec.Struct, kw_only=True):
     type: str | None = None
     key: str | None = None
     headers: dict[str, str] | None = None
+
+
+if not cython.compiled:  # where it is compiled, puts.pxd has it: it is made for every single put
+
+    def message_id(prefix: str, slot: int, number: int) -> str:
+        return f"{prefix}{slot:x}-{number:x}"
 
 
 class Entry:
@@ -80,7 +91,7 @@ class Entry:
         self.slot = 0
 
     def id(self, prefix: str) -> str:
-        return f"{prefix}{self.slot:x}-{self.number:x}"
+        return message_id(prefix, self.slot, self.number)
 
 
 def _is_number(value: object) -> bool:
@@ -138,6 +149,10 @@ def _is_int(value: Any) -> bool:
     return type(value) is int
 
 
+def _is_draft(value: Any) -> bool:
+    return type(value) is Draft
+
+
 def entry(
     body: Any,
     now_us: int,
@@ -182,7 +197,7 @@ def entries(
     """Entries of a batch; a ``Draft`` brings its own options."""
     items = []
     for body in bodies:
-        if body.__class__ is Draft:
+        if _is_draft(body):
             items.append(
                 entry(body.body, now_us, body.deliver_at, body.delay, body.priority, body.type, body.key, body.headers)
             )
@@ -343,11 +358,12 @@ class Producer:
         """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
         run: list[bytes] = []
         start = following = size_bytes = limit = 0
+        most_bytes = RUN_BYTES_MAX
         for index, item in enumerate(items):
             if item.spilled is not None:
                 self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
             data = self._record(item, now_us, len(items) if batch else 1, index if batch else 0)
-            if run and (item.unit != following or item.unit >= limit or size_bytes > RUN_BYTES_MAX):
+            if run and (item.unit != following or item.unit >= limit or size_bytes > most_bytes):
                 self._files.write(start, b"".join(run))
                 run = []
             if not run:
