@@ -1,8 +1,8 @@
 # The C side of syscalls.py: the same calls without the interpreter's wrappers.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.pythread cimport PyThread_get_thread_ident as get_ident
-from libc.errno cimport EACCES, EAGAIN, EINTR, errno
+from libc.errno cimport EACCES, EAGAIN, EINTR, ETIMEDOUT, errno
 
 cdef extern from "<fcntl.h>" nogil:
     cdef struct c_flock "flock":
@@ -29,6 +29,17 @@ cdef extern from "<time.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, long long offset)
+
+cdef extern from "<sys/syscall.h>" nogil:
+    long SYS_futex
+
+cdef extern from "<unistd.h>" nogil:
+    long c_syscall "syscall"(long number, void* address, int operation, unsigned int value, void* time, void* other,
+                             unsigned int last)
+
+cdef enum:
+    FUTEX_WAIT = 0
+    FUTEX_WAKE = 1
 
 cdef enum:
     OFD_GETLK = 36
@@ -103,3 +114,24 @@ cdef inline unsigned long long clock_us(int clock) noexcept:
     cdef c_timespec now
     c_clock_gettime(clock, &now)
     return now.tv_sec * 1000000ULL + now.tv_nsec // 1000
+
+cdef inline bint has_futex() noexcept:
+    return True
+
+cdef inline bint futex_wait(unsigned long long address, unsigned int seen, long long seconds,
+                            long nanoseconds) except -1:
+    cdef c_timespec span
+    cdef long result
+    cdef int code
+    span.tv_sec = seconds
+    span.tv_nsec = nanoseconds
+    with nogil:
+        result = c_syscall(SYS_futex, <void*>address, FUTEX_WAIT, seen, &span, NULL, 0)
+        code = errno
+    if result == -1 and code == EINTR:
+        PyErr_CheckSignals()  # no interpreter comes by before the caller sleeps again
+    return not (result == -1 and code == ETIMEDOUT)
+
+cdef inline int futex_wake(unsigned long long address, unsigned int count) except -1:
+    c_syscall(SYS_futex, <void*>address, FUTEX_WAKE, count, NULL, NULL, 0)
+    return 0
