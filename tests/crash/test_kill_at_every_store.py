@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
+from penstock.timequeue.puts import Offered, entry
 from tests.crash.rig import clone, contents, every_step, in_child, killed_at
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
@@ -70,8 +71,6 @@ def after_a_death(path: Path) -> penstock.TimeQueue:
         other = opened(path)
         other.get_many(5)
         client = other._mine()
-        from penstock.timequeue.puts import entry
-
         items = [
             entry(b"half", 1, None, None, 0, None, None, None),
             entry(b"x" * 4000, 1, None, None, 0, None, None, None),
@@ -80,6 +79,21 @@ def after_a_death(path: Path) -> penstock.TimeQueue:
         other._producer._copy(items, 1, sync=False, batch=True)
 
     in_child(die)
+    return opened(path)
+
+
+def beside_an_offer(path: Path) -> penstock.TimeQueue:
+    """A client died after it had offered its message to the leader of the next sync."""
+
+    def offer() -> None:
+        other = opened(path)
+        client = other._mine()
+        item = entry(b"offered", 1, None, None, 0, None, None, None)
+        client.turn(other._producer._reserve, [item])
+        other._producer._copy([item], 1, sync=False, batch=True)
+        assert Offered(client, item).make(client.syncs.commits.ticket())
+
+    in_child(offer)
     return opened(path)
 
 
@@ -102,6 +116,7 @@ ATOMIC = {
     "put between scheduled ones": (opened, lambda q: q.put(b"new", deliver_at=FAR + 6)),
     "put before all scheduled ones": (opened, lambda q: q.put(b"new", deliver_at=FAR - 1)),
     "put with commit": (opened, lambda q: q.put(b"new", durability="commit")),
+    "put with commit beside an offer": (beside_an_offer, lambda q: q.put(b"new", durability="commit")),
     "put of a body of its own": (opened, lambda q: q.put(b"n" * 5000)),
     "put_many": (opened, lambda q: q.put_many(BATCH)),
     "get": (opened, lambda q: q.get()),

@@ -96,7 +96,7 @@ def test_processes_share_syncs(queue: Queues, way: str) -> None:
     assert [ended(pid) for pid in children] == [0] * 6
     stats = q.stats()
     assert (stats.waiting, stats.commits, stats.committed) == (120, 120, 120)
-    assert stats.followed + stats.syncs == 120
+    assert stats.followed + stats.syncs >= 120  # one that led late may find that another leader served it
     assert stats.syncs < 80, "with six at it, most syncs serve several"
 
 

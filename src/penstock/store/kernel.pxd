@@ -25,7 +25,7 @@ cdef class Kernel:
     cdef readonly u64 slots_at
     cdef readonly u64 slots
     cdef u64 stats_at
-    cdef u64 clients_at
+    cdef readonly u64 clients_at
     cdef readonly u64 clients
     cdef u64 data_bytes
 

@@ -455,6 +455,8 @@ class Kernel:
         self.words.put(at + L.C_PID, pid)
         self.words.put(at + L.C_SINCE_US, now_us)
         self.words.put(at + L.C_OPENED_US, opened_us)
+        self.words.put(at + L.C_OFFER, 0)
+        self.words.put(at + L.C_SERVED, 0)
         if client >= self.words.load(L.H_CLIENTS_HIGH):
             self.words.put(L.H_CLIENTS_HIGH, client + 1)
         self.words.commit()

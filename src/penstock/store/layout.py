@@ -139,7 +139,12 @@ C_PID = 2  # for people; nothing is decided by it
 C_SINCE_US = 3
 C_COUNT = 4
 C_OPENED_US = 5  # boot time at which it opened the files: errors of earlier syncs may not have been told to it
+C_OFFER = 6  # a filled slot that the leader of a sync may publish: ticket << 33 | OFFER_WAKE | slot; 0: none
+C_SERVED = 7  # ticket of the last offer that a leader published
 CLIENT_WORDS = 8
+OFFER_WAKE = 1 << 32  # all receivers are to be told, to plan anew
+TICKET_SHIFT = 33
+TICKET_MASK = (1 << 31) - 1
 CLIENT_USED = 1 << 32
 CLIENTS = 1024
 

@@ -3,6 +3,7 @@ from penstock.store cimport layout as L
 from penstock.store cimport syscalls
 from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
+from penstock.store.offers cimport Offers
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
@@ -27,13 +28,15 @@ cdef class Client:
     cdef readonly object receivers
     cdef readonly object producers
     cdef readonly object syncs
+    cdef readonly Offers offers
+    cdef readonly dict offering
     cdef readonly object upkeep
     cdef readonly u64 opened_us
     cdef public u64 looked_us
     cdef readonly long long index
     cdef readonly u64 owner
 
-    cdef bint _is_filling(self, u64 slot, u64 number) except -1
+    cpdef bint is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1
     @cython.locals(done=u64, index=u64)
     cpdef u64 return_from_dead(self) except? 0

@@ -25,6 +25,7 @@ from penstock.store import restore, syscalls
 from penstock.store.directory import read_options
 from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import OWED_ROOM, Kernel
+from penstock.store.offers import Offers
 from penstock.store.words import Words
 from penstock.timequeue.commit import Syncs
 from penstock.timequeue.notify import Bell
@@ -98,6 +99,8 @@ class Client:
         self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files, L.H_WAKE, way=self.options.notify)
         self.producers = Bell(self.files, L.H_ROOM, way=self.options.notify)
+        self.offers = Offers(self.kernel)
+        self.offering: dict[str, object] = {}  # the put that is offered to leaders, if one is
         self.syncs = Syncs(self)
         self.looked_us = 0
         self.index = -1
@@ -170,14 +173,14 @@ class Client:
         for batch in list(self.leftovers):
             try:
                 for slot, number in batch:
-                    if self._is_filling(slot, number):
+                    if self.is_filling(slot, number):
                         self.discard_filling(slot, self.index)
             except OSError:
                 self.kernel.rollback()
             else:
                 self.leftovers.remove(batch)
 
-    def _is_filling(self, slot: int, number: int) -> bool:
+    def is_filling(self, slot: int, number: int) -> bool:
         return (
             self.kernel.number(slot) == number
             and self.kernel.state(slot) == L.STATE_FILLING
@@ -232,6 +235,8 @@ class Client:
 
     def discard_filling(self, slot: int, index: int) -> None:
         """A put that will not be published. The tombstone comes first: nothing may find a whole record there later."""
+        self.offers.withdraw(index)
+        self.kernel.commit()
         self.files.write(self.kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT, TOMBSTONE)
         number = self.kernel.number(slot)
         spilled = (self.kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPILLED

@@ -19,6 +19,7 @@ cdef class SharedSync:
     cdef object _told
     cdef bint _served_by_any
     cdef object _gather
+    cdef object _serve
     cdef dict _leaders
     cdef object _bell
     cdef double _usual_s

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import PenstockError, SyncFailed
 from penstock.store import layout as L
@@ -62,9 +62,20 @@ class Told:
                 raise
 
 
+class Offer(Protocol):
+    """Work that the leader of a sync may do for one that waits for it."""
+
+    def make(self, ticket: int) -> bool:
+        """Offer it; False if that is not possible now."""
+
+    def is_served(self, ticket: int) -> bool: ...
+    def take_back(self) -> None: ...
+
+
 class SharedSync:
     """One kind of sync of one queue, as one client sees it. ``perform`` is told whether an earlier one may have failed
-    without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time."""
+    without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time; ``serve``
+    does for those that sleep what they offered."""
 
     def __init__(
         self,
@@ -76,9 +87,11 @@ class SharedSync:
         *,
         served_by_any: bool,
         gather: Callable[[float], None] | None = None,
+        serve: Callable[[int], None] | None = None,
     ) -> None:
         self._client = client
         self._gather = gather
+        self._serve = serve
         self._told = told
         self._served_by_any = served_by_any
         self._kernel = client.kernel
@@ -93,22 +106,31 @@ class SharedSync:
         """What has been written until now is on disk when a sync of at least this number is complete."""
         return self._kernel.get(self._word + BEGUN) + 1
 
-    def wait(self, ticket: int, then: Callable[..., Any] = nothing, *arguments: Any) -> Any:
-        """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it.
+    def wait(self, ticket: int, then: Callable[..., Any] = nothing, *arguments: Any, offer: Offer | None = None) -> Any:
+        """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it. It does
+        not run if a leader has done what was offered.
 
         ``SyncFailed`` if a sync failed: nothing is confirmed, now or later, until the queue was checked.
         """
         waits = 0
+        offered = False
         try:
             while True:
                 bell = self._kernel.get(self._word + BELL) & L.MASK32
+                if offered and offer is not None and offer.is_served(ticket):
+                    return None
                 self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
                     return self._client.turn(then, False, *arguments)
                 if self._may_lead(waits):
                     if self._kernel.get(self._word + DONE) < ticket:
+                        if offered and offer is not None:
+                            offer.take_back()
                         return self._lead(then, arguments)
                     self._end_leading()
+                elif offer is not None and not offered:
+                    offered = offer.make(ticket)  # then look again: a leader that did not see it has finished
+                    offer = offer if offered else None
                 elif not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
                     waits += 1
         finally:
@@ -198,6 +220,8 @@ class SharedSync:
 
     def _finish(self, number: int, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self.require_working()
+        if number and self._serve is not None:
+            self._serve(number)
         if number > self._kernel.get(self._word + DONE):
             self._kernel.note(self._word + DONE, number)
         return then(True, *arguments)
@@ -215,7 +239,8 @@ class Syncs:
         self._files = client.files
         self._told = Told()
         self.commits = SharedSync(
-            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, self._told, served_by_any=False, gather=self._gather
+            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, self._told, served_by_any=False, gather=self._gather,
+            serve=client.offers.serve,
         )
         self.index = SharedSync(
             client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, self._told, served_by_any=True

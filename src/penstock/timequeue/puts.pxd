@@ -70,6 +70,17 @@ cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, o
                    object headers)
 
 @cython.final
+cdef class Offered:
+    cdef Client _client
+    cdef Entry _item
+
+    cpdef bint make(self, u64 ticket) except -1
+    cdef u64 _now_us(self) except? 0
+    cpdef bint is_served(self, u64 ticket) except -1
+    cpdef int take_back(self) except -1
+    cpdef int end(self) except -1
+
+@cython.final
 cdef class Producer:
     cdef Client _client
     cdef Kernel _kernel
@@ -99,6 +110,7 @@ cdef class Producer:
                    most_bytes=u64)
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
+    @cython.locals(first=Entry)
     cpdef int _publish_committed(self, bint led, list items) except -1
     @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
     cpdef int _publish(self, list items) except -1

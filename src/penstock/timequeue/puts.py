@@ -26,6 +26,7 @@ from penstock.timequeue.clients import TOMBSTONE, Client
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
 RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
 
+OFFER = "offer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PADDING = bytes(L.UNIT_BYTES)
 
@@ -206,6 +207,34 @@ def entries(
     return items
 
 
+class Offered:
+    """A put of one message that the leader of a sync may publish. One at a time for a client: it has one word."""
+
+    def __init__(self, client: Client, item: Entry) -> None:
+        self._client = client
+        self._item = item
+
+    def make(self, ticket: int) -> bool:
+        if self._client.offering.setdefault(OFFER, self) is not self:
+            return False
+        self._client.offers.make(self._client.index, self._item.slot, ticket, self._item.deliver_us > self._now_us())
+        return True
+
+    def _now_us(self) -> int:
+        return self._client.clock.wall_us()
+
+    def is_served(self, ticket: int) -> bool:
+        return self._client.offers.is_served(self._client.index, ticket)
+
+    def take_back(self) -> None:
+        self._client.offers.take_back(self._client.index)
+
+    def end(self) -> None:
+        if self._client.offering.get(OFFER) is self:
+            self.take_back()
+            self._client.offering.pop(OFFER, None)
+
+
 class Producer:
     """Puts entries into the queue of one client."""
 
@@ -284,7 +313,12 @@ class Producer:
             self._copy(items, now_us, sync, batch)
             if sync:
                 commits = client.syncs.commits
-                commits.wait(commits.ticket(), self._publish_committed, items)
+                offer = Offered(client, items[0]) if len(items) == 1 else None
+                try:
+                    commits.wait(commits.ticket(), self._publish_committed, items, offer=offer)
+                finally:
+                    if offer is not None:
+                        offer.end()
             else:
                 client.turn(self._publish, items)
         except BaseException:
@@ -397,8 +431,14 @@ class Producer:
     def _publish_committed(self, led: bool, items: list[Entry]) -> None:
         if led:
             self._kernel.synced()
-        self._kernel.committed(len(items), 0 if led else 1)
-        self._publish(items)
+        if self._client.offering:
+            self._client.offers.withdraw(self._client.index)  # ours or another thread's, which then publishes itself
+        first = items[0]
+        if self._client.is_filling(first.slot, first.number):  # else a leader did, and had no time to say so
+            self._kernel.committed(len(items), 0 if led else 1)
+            self._publish(items)
+        else:
+            self._kernel.commit()
 
     def _publish(self, items: list[Entry]) -> None:
         now_us = self._clock.wall_us()
