@@ -105,7 +105,11 @@ class ClientBytes:
 
     def __init__(self, path: Path) -> None:
         self._own = open_file(path, os.O_RDWR)
-        self._probe = open_file(path, os.O_RDWR)
+        try:
+            self._probe = open_file(path, os.O_RDWR)
+        except BaseException:
+            os.close(self._own)
+            raise
 
     def take(self, client: int) -> bool:
         try:
