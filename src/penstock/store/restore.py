@@ -12,7 +12,7 @@ import contextlib
 import os
 import uuid
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from mmap import mmap
 from pathlib import Path
@@ -26,8 +26,10 @@ from penstock.store.directory import complete, read_options, write_options
 from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, body_name, private_memory
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
-from penstock.store.recovery import Finding, Image, check_queue, held
+from penstock.store.recovery import Finding, Image, check_queue, due, held, reason_of
 from penstock.store.scan import Scan, write_back
+from penstock.store.trust import COPIED, IDENTITY, changed
+from penstock.store.trust import needed as needed
 from penstock.store.words import Words, compiled
 
 DAMAGED = "damaged"
@@ -36,42 +38,7 @@ FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be describe
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
 
-IDENTITY = range(L.H_BOOT_ID, L.H_MOUNT + 1)
-COPIED = "copied"
-FAILED = "a sync has failed"
-
 Progress = Callable[[int, int], None]
-
-
-def needed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
-    """Why the kernel must be restored before it is used, in words; None if it can be trusted.
-
-    ``words`` are the kernel's. To be asked under the lock and with no client alive: a living one's kernel is right.
-    """
-    if words[L.H_REPAIRING]:
-        return "a repair was cut short"
-    changed = _changed(files, words)
-    if changed:
-        return changed
-    return FAILED if words[L.H_SYNC_FAILED] else None
-
-
-def _changed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
-    """What makes the kernel's pages others than those that its last user left."""
-    now = dict(zip(IDENTITY, files.identity(), strict=True))
-    if all(words[word] == 0 for word in IDENTITY):
-        return "nobody has noted whose kernel it is"
-    if any(words[word] != 0 and words[word] != now[word] for word in (L.H_INODE, L.H_BIRTH_US)):
-        return COPIED
-    for word, what in (
-        (L.H_BOOT_ID, "another boot"),
-        (L.H_BOOT_ID + 1, "another boot"),
-        (L.H_DEVICE, "another disk"),
-        (L.H_MOUNT, "mounted anew"),
-    ):
-        if words[word] != now[word]:
-            return what
-    return None if all(words[word] == now[word] for word in IDENTITY) else "it was never noted whole"
 
 
 def restore(
@@ -106,7 +73,7 @@ class Restore:
         self._aside: list[tuple[str, bytes | None, dict[str, object]]] = []  # name, record, what is known of it
         self._bodies_aside: list[str] = []
         self.old = memoryview(files.kernel).cast("Q")
-        self.changed = _changed(files, self.old)
+        self.changed = changed(files, self.old)
         self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
         self._header = L.regions(options.slots + 1 + len(options.data_files))
         if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
@@ -432,14 +399,11 @@ def repair_queue(
 
 
 def _due(path: str | os.PathLike[str], busy_s: float) -> list[Finding]:
-    """Whether the next to open the queue would restore it, and why."""
+    """Whether the next to open the queue would restore it, for whatever reason."""
     where = Path(os.path.abspath(path))
     with contextlib.closing(LocalFiles(where, read_options(where), busy_s=busy_s)) as files, held(files):
-        with memoryview(files.kernel) as data, data.cast("Q") as words:
-            reason = needed(files, words)
-        if reason is None or any(files.clients.alive(client) for client in range(L.CLIENTS)):
-            return []
-        return [Finding(files.kernel_path, L.H_BOOT_ID * L.WORD_BYTES, f"to be restored: {reason}")]
+        reason = reason_of(files)
+        return [] if reason is None else [due(files, reason)]
 
 
 def _is_noted(path: str | os.PathLike[str], busy_s: float) -> bool:
