@@ -413,8 +413,7 @@ def test_pending_messages_wait_again_with_their_attempts(path: Path) -> None:
     with penstock.open(path) as queue:
         taken = queue.get()
         slot = slot_of(taken.id)
-        with Disk(path) as disk:
-            data = bytes(disk.data)
+        data = (path / "kernel").read_bytes()
         client = queue._client
         assert client is not None
         client.forget()
