@@ -152,6 +152,120 @@ def contents_after_open(path: Path) -> list[bytes]:
         return [message.data for message in queue.browse()]
 
 
+# ---------------------------------------------------------------- queue.json
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda text: b"",
+    "cut off": lambda text: text[:-20],
+    "not JSON": lambda text: b"\xff" + text,
+    "another list": lambda text: b"[]",
+    "an option changed": lambda text: text.replace(b'"slots": 40', b'"slots": 41'),
+    "the secret changed": lambda text: text.replace(b'"secret": "', b'"secret": "f').replace(b'",', b'",', 1),
+}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE, "missing"])
+def test_a_damaged_queue_json_is_made_anew(made: Path, damage: str) -> None:
+    file = made / "queue.json"
+    before = read_options(made)
+    bad = b""
+    if damage == "missing":
+        file.unlink()
+    else:
+        bad = DAMAGE[damage](file.read_bytes())
+        file.write_bytes(bad)
+    with pytest.raises(penstock.PenstockError, match=r"queue\.json"):
+        penstock.open(made)
+    (finding,) = rehearsed(made)
+    assert finding.path == str(file)
+    for option in ("spill_bytes", "lease_s", "durability", "notify", "index_sync_ms"):
+        assert f"{option} is now" in finding.what
+    after = read_options(made)
+    for option in ("uuid", "secret", "slots", "data_bytes", "kernel_bytes", "data_files"):
+        assert getattr(after, option) == getattr(before, option)
+    assert (after.spill_bytes, after.durability, after.index_sync_ms) == (256 << 10, "commit", 10_000)
+    assert contents(made) == BODIES
+    kept = made / "queue.json.damaged"
+    assert kept.exists() == (damage != "missing")
+    assert damage == "missing" or kept.read_bytes() == bad
+
+
+def test_a_queue_without_records_gets_a_new_secret(path: Path) -> None:
+    penstock.create(path, **SIZES).close()
+    (path / "queue.json").unlink()
+    (finding,) = rehearsed_but_secret(path)
+    assert "no records" in finding.what
+    with penstock.open(path) as queue:
+        queue.put(b"works")
+    assert contents(path) == [b"works"]
+
+
+def rehearsed_but_secret(path: Path) -> list[Finding]:
+    assert repair_queue(path, dry_run=True)
+    assert not (path / "queue.json").exists()
+    return repair_queue(path)
+
+
+def test_the_secret_is_that_of_messages_not_of_what_their_bodies_were_copied_from(made: Path, tmp_path: Path) -> None:
+    """A message whose body was another queue's data file, overwritten since: many records of another signature."""
+    with penstock.create(tmp_path / "other", **SIZES) as other:
+        for i in range(40):
+            other.put(b"foreign %d" % i)
+    foreign = (tmp_path / "other" / "data.0").read_bytes()
+    with penstock.open(made) as queue:
+        for message in queue.get_many(len(BODIES) - 3):
+            message.ack()
+    data = bytearray((made / "data.0").read_bytes())
+    left = {i: data[i * L.UNIT_BYTES : (i + 1) * L.UNIT_BYTES] for i in range(len(BODIES) - 3, len(BODIES))}
+    data[: 40 * L.UNIT_BYTES] = foreign[: 40 * L.UNIT_BYTES]
+    for i, unit in left.items():
+        data[i * L.UNIT_BYTES : (i + 1) * L.UNIT_BYTES] = unit
+    (made / "data.0").write_bytes(data)
+    secret = read_options(made).secret
+    (made / "queue.json").unlink()
+    rehearsed(made)
+    assert read_options(made).secret == secret
+    assert contents(made) == BODIES[-3:]
+
+
+@pytest.mark.parametrize("word", [L.H_MAGIC, L.H_FORMAT, L.H_SLOTS, L.H_FILES, L.H_DATA_UNITS, L.H_UUID, L.H_SLOTS_AT])
+def test_a_queue_json_is_not_guessed(made: Path, word: int) -> None:
+    text = (made / "queue.json").read_bytes()
+    kernel = (made / "kernel").read_bytes()
+    (made / "queue.json").write_bytes(b"{")
+    with open(made / "kernel", "r+b") as file:
+        file.seek(word * L.WORD_BYTES)
+        file.write(bytes(8))
+    for dry_run in (True, False):
+        with pytest.raises(penstock.Corrupt, match="take it from a backup"):
+            repair_queue(made, dry_run=dry_run)
+    assert (made / "queue.json").read_bytes() == b"{"
+    (made / "kernel").unlink()
+    with pytest.raises(penstock.Corrupt, match="no kernel beside it"):
+        repair_queue(made)
+    (made / "kernel").write_bytes(kernel)
+    (made / "queue.json").write_bytes(text)
+    repair_queue(made)
+
+
+def test_a_queue_json_is_not_made_anew_in_a_directory_that_is_no_queue(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(penstock.NotAQueue):
+        repair_queue(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_queue_json_is_not_made_anew_under_a_living_client(made: Path) -> None:
+    text = (made / "queue.json").read_bytes()
+    with penstock.open(made):
+        (made / "queue.json").write_bytes(b"{")
+        with pytest.raises(penstock.Misuse, match="open; a repair needs it alone"):
+            repair_queue(made)
+        assert repair_queue(made, dry_run=True)
+        assert (made / "queue.json").read_bytes() == b"{"
+        (made / "queue.json").write_bytes(text)
+
+
 # ---------------------------------------------------------------- cut off
 
 

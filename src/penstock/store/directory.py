@@ -46,6 +46,10 @@ def read_options(path: Path) -> Options:
     except (FileNotFoundError, NotADirectoryError):
         if not path.exists():
             raise QueueNotFound(f"{path}: there is no queue here; make one with `penstock create {path}`") from None
+        if (path / KERNEL).exists():
+            raise NotAQueue(
+                f"{path}: the queue is incomplete: {path / QUEUE_JSON} is missing; run `penstock repair {path}`"
+            ) from None
         raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
     except OSError as error:
         raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
@@ -120,6 +124,19 @@ def write_word(file: Path, word: int, value: int) -> None:
         sync_file(fd)
     finally:
         os.close(fd)
+
+
+def keep_damaged(file: Path) -> None:
+    """A copy of a file that is about to be replaced, as ``<name>.damaged``."""
+    if not file.exists():
+        return
+    fd = open_file(file.with_name(f"{file.name}.damaged"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, file.read_bytes(), 0)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    sync_directory(file.parent)
 
 
 def make_file(file: Path, data: bytes, size_bytes: int) -> None:

@@ -14,21 +14,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.errors import Misuse, NotAQueue
+from penstock.errors import Corrupt, Misuse, NotAQueue
 from penstock.store import layout as L
 from penstock.store.directory import (
     Short,
     absent_files,
+    keep_damaged,
     kernel_of,
     lengthen,
     make_absent,
     make_file,
     read_options,
     short_files,
+    write_options,
     write_word,
 )
-from penstock.store.files import CLIENTS, LOCK, ClientBytes, LocalFiles, Lock, identity_of, is_open
+from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, identity_of, is_open
 from penstock.store.options import Options
+from penstock.store.rebuilding import rebuild
 from penstock.store.recovery import Finding, check_files, due, held, reason_of
 from penstock.store.restore import Progress, Restore
 from penstock.store.trust import IDENTITY
@@ -105,22 +108,34 @@ def _is_noted(files: LocalFiles) -> bool:
 
 @contextlib.contextmanager
 def _opened(where: Path, *, dry_run: bool, busy_s: float) -> Iterator[Opened]:
-    options = read_options(where)
+    options, rebuilt = _options(where)
     short = short_files(where, options)
     absent = absent_files(where)
     for one in short:
         if one.found is None and one.path != kernel_of(where, options):
             raise NotAQueue(f"{where}: the queue is incomplete: {one.path} is missing, and only a backup can have it")
-    findings = [_missing(file) for file in absent] + [_too_short(one) for one in short]
+    findings = [Finding(str(where / QUEUE_JSON), 0, rebuilt)] if rebuilt else []
+    findings += [_missing(file) for file in absent] + [_too_short(one) for one in short]
     with contextlib.ExitStack() as stack:
         stand_ins: dict[Path, Path] = {}
         if dry_run and (short or absent):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-dry-run-")))
             stand_ins = _rehearse(folder, where, options, short, absent)
-        elif short or absent:
-            _make(where, options, short, absent, busy_s)
+        elif not dry_run and findings:
+            _make(where, options, short, absent, busy_s, anew=rebuilt is not None)
         files = stack.enter_context(contextlib.closing(LocalFiles(where, options, busy_s=busy_s, stand_ins=stand_ins)))
         yield Opened(files, options, findings, bool(short))
+
+
+def _options(where: Path) -> tuple[Options, str | None]:
+    """The options of the queue; if they had to be made anew, how, in words."""
+    try:
+        return read_options(where), None
+    except (Corrupt, NotAQueue) as damage:
+        options, said = rebuild(where, damage)
+        if not (where / QUEUE_JSON).exists():
+            return options, f"it is missing: {said}"
+        return options, f"damaged ({damage}), kept as {QUEUE_JSON}.damaged: {said}"
 
 
 def _missing(file: Path) -> Finding:
@@ -134,13 +149,16 @@ def _too_short(one: Short) -> Finding:
     return Finding(str(one.path), one.found, f"expected a file of {one.wanted} bytes, found {one.found} bytes")
 
 
-def _make(where: Path, options: Options, short: list[Short], absent: list[Path], busy_s: float) -> None:
+def _make(where: Path, options: Options, short: list[Short], absent: list[Path], busy_s: float, *, anew: bool) -> None:
     """Whoever has the queue open has files that are gone from the directory, and would go on with them."""
     if is_open(where / options.data_files[0][0]):
         raise Misuse(f"{where}: somebody has the queue open; a repair needs it alone")
     for file in absent:
         make_absent(file)
     with _alone(where, busy_s):
+        if anew:
+            keep_damaged(where / QUEUE_JSON)
+            write_options(where, options)
         for one in short:
             if one.path == kernel_of(where, options):
                 _make_kernel(one.path, options, one.found)
