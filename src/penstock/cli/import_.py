@@ -18,7 +18,7 @@ from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import complain, progress, say, say_json
 from penstock.cli.signals import Held
 from penstock.cli.values import Durability
-from penstock.timequeue.copying import Importer, Source, ends_whole
+from penstock.timequeue.exports import Importer, Source, ends_whole
 
 EXAMPLES = examples(
     "penstock import orders orders.jsonl",
