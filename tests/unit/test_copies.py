@@ -635,7 +635,7 @@ def test_lines_that_are_missing_doubled_or_too_many_are_noticed(queue: Queues, e
         with pytest.raises(ImportStopped, match=why):
             penstock.import_messages(q, wrong)
     assert q.qsize() == 0
-    with pytest.raises(ImportStopped, match="5 messages cannot be skipped"):
+    with pytest.raises(Misuse, match="skip=5 is past the end of the export, which has 1 messages; nothing was put"):
         penstock.import_messages(q, [head, first, b'{"messages":1}'], skip=5)
 
 

@@ -198,6 +198,19 @@ _CODEC_OF = {name: codec for codec, name in CODECS.items()}
 _TRAILER_BYTES_MAX = 256  # no message has so short a line
 
 
+class BadExport(Misuse):
+    """What was to be imported is not a whole export."""
+
+
+class PastTheEnd(Misuse):
+    """More messages were to be skipped than there are."""
+
+    def __init__(self, *, skip: int, messages: int) -> None:
+        super().__init__(f"skip={skip} is past the end of the export, which has {messages} messages; nothing was put")
+        self.skip = skip
+        self.messages = messages
+
+
 class Source:
     """The lines of an export, taken apart and checked."""
 
@@ -207,9 +220,9 @@ class Source:
         try:
             self.header = _header.decode(next(self._lines, b""))
         except msgspec.DecodeError:  # bytes that are not UTF-8 too
-            raise Misuse("line 1: this is not an export of Penstock: its header is not there") from None
+            raise BadExport("line 1: this is not an export of Penstock: its header is not there") from None
         if self.header.penstock_export != EXPORT_FORMAT:
-            raise Misuse(
+            raise BadExport(
                 f"line 1: an export of format {self.header.penstock_export}; this version reads format {EXPORT_FORMAT}"
             )
 
@@ -217,7 +230,7 @@ class Source:
         """A new queue with the options of the one that was exported."""
         options = self.header.options
         if options is None:
-            raise Misuse("the export does not say what queue to make: its header has no options")
+            raise BadExport("the export does not say what queue to make: its header has no options")
         return create(
             path,
             slots=options.slots,
@@ -249,7 +262,7 @@ class Source:
                 batch, size_bytes = [], 0
             batch.append(self._entry(line))
             size_bytes += len(line)
-        raise Misuse(f"cut short after line {self._line}: the last line, with the number of messages, is not there")
+        raise BadExport(f"cut short after line {self._line}: the last line, with the number of messages, is not there")
 
     def _end(self, line: bytes | str) -> int | None:
         """What the last line says; None if this is another."""
@@ -260,11 +273,11 @@ class Source:
 
     def _check_end(self, seen: int, expected: int, skip: int) -> None:
         if seen != expected:
-            raise Misuse(f"line {self._line}: {expected} messages should be here, {seen} are")
+            raise BadExport(f"line {self._line}: {expected} messages should be here, {seen} are")
         if skip > seen:
-            raise Misuse(f"{skip} messages cannot be skipped: there are {seen}")
+            raise PastTheEnd(skip=skip, messages=seen)
         if next(self._lines, None) is not None:
-            raise Misuse(f"line {self._line + 1}: something follows the last line")
+            raise BadExport(f"line {self._line + 1}: something follows the last line")
 
     def _entry(self, line: bytes | str) -> Entry:
         try:
@@ -273,7 +286,7 @@ class Source:
             deliver_at = to_datetime(found.deliver_at_us) if found.deliver_at_us is not None else None
             return entry(body, 0, deliver_at, None, found.priority, found.type, found.key, found.headers)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise Misuse(f"line {self._line}: {error}") from None
+            raise BadExport(f"line {self._line}: {error}") from None
 
 
 def ends_whole(file: BinaryIO) -> bool:
@@ -334,6 +347,8 @@ class Importer:
     def _stopping(self) -> Iterator[None]:
         try:
             yield
+        except PastTheEnd:
+            raise
         except (PenstockError, OSError) as error:
             raise ImportStopped(self._queue.name, str(error), messages=self.position) from error
 
