@@ -259,6 +259,19 @@ def test_no_client_outlives_an_open_or_close_that_failed(
             raise AssertionError("the operation has no end")
 
 
+def test_a_close_that_fails_does_not_take_the_files_from_a_thread_in_a_put(saved: Snapshot) -> None:
+    saved.put_back()
+    scene = Scene(saved.path)
+    client = scene.queue._mine()
+    client.filling[1] = 0  # as a thread between reserve and publish has it
+    error = attempt(lambda: closed(scene), Failing(rig.LOCK, 1, errno.EIO, True))
+    assert error is not None and not scene.queue.closed
+    client.filling.clear()
+    scene.queue.put(b"goes on")
+    scene.close()
+    assert not check_queue(saved.path)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_that_cannot_be_made_leaves_nothing_behind(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "queue"
