@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import itertools
 import os
 import shutil
@@ -22,7 +21,7 @@ import pytest
 import penstock
 from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.files import KERNEL
+from penstock.store.files import CLIENTS, KERNEL, ClientBytes
 from penstock.timequeue import check_queue, repair_queue
 from tests.snapshot import FAST, Snapshot
 
@@ -128,6 +127,10 @@ def opened_and_closed(scene: Scene) -> None:
     penstock.open(scene.path, busy_s=1).close()
 
 
+def closed(scene: Scene) -> None:
+    scene.queue.close()
+
+
 SPILLED = WAITING[2]
 NEW = b"new"
 BATCH = [b"batch a", b"batch b" * 200, b"batch c"]
@@ -154,7 +157,7 @@ OPERATIONS: dict[str, tuple[Callable[[Scene], Any], Callable[[Scene], Any], list
     "extend": (taking(b"second"), lambda s: s.held[0].extend(5), [], []),
     "cancel": (nothing, cancel, [], [b"later"]),
     "purge": (nothing, lambda s: s.queue.purge(), [], WAITING),
-    "close": (taking(b"first", b"fourth"), lambda s: s.queue.close(), [], []),
+    "close": (taking(b"first", b"fourth"), closed, [], []),
 }
 
 
@@ -227,11 +230,46 @@ def be_refused(scene: Scene, here: list[bytes], told: str) -> None:
         taken[0].ack()
         here.remove(taken[0].data)
     scene.close()
-    gc.collect()  # clients of failed calls live on in tracebacks, and a living one keeps the queue as it is
     with penstock.open(scene.path, busy_s=1) as queue:
         assert sorted(message.data for message in queue.browse(state="all")) == here, told
         queue.put(b"confirmed again")
     assert not check_queue(scene.path), told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operate", [opened_and_closed, closed], ids=lambda operate: operate.__name__)
+def test_no_client_outlives_an_open_or_close_that_failed(
+    operate: Callable[[Scene], None], kind: str, saved: Snapshot
+) -> None:
+    """Whoever keeps the error keeps the queue object with it, and must not keep it alive in the eyes of others."""
+    errors = []
+    for code, for_good in itertools.product(CODES[:1], (False, True)):
+        for nth in range(1, CALLS_MAX):
+            saved.put_back()
+            scene = Scene(saved.path)
+            failing = Failing(kind, nth, code, for_good)
+            errors.append(attempt(lambda: operate(scene), failing))  # noqa: B023
+            scene.close()
+            with contextlib.closing(ClientBytes(saved.path / CLIENTS)) as table:
+                alive = [client for client in range(L.CLIENTS) if table.alive(client)]
+            assert not alive, f"{kind} {nth}: {errors[-1]!r}"
+            if not failing.struck:
+                break
+        else:
+            raise AssertionError("the operation has no end")
+
+
+def test_a_close_that_fails_does_not_take_the_files_from_a_thread_in_a_put(saved: Snapshot) -> None:
+    saved.put_back()
+    scene = Scene(saved.path)
+    client = scene.queue._mine()
+    client.filling[1] = 0  # as a thread between reserve and publish has it
+    error = attempt(lambda: closed(scene), Failing(rig.LOCK, 1, errno.EIO, True))
+    assert error is not None and not scene.queue.closed
+    client.filling.clear()
+    scene.queue.put(b"goes on")
+    scene.close()
+    assert not check_queue(saved.path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -447,9 +447,9 @@ def test_a_batch_published_while_the_index_was_being_synced_keeps_its_room(queue
     q = durable(queue)
     client = q._mine()
     number = client.syncs.index.ticket()
-    settled = client.turn(client.kernel.begin_index, number)
+    settled = client.turn(client.syncs.notes.begin, number)
     q.put_many([b"b", b"c"])
-    client.turn(client.kernel.end_index, number, settled, client.kernel.get(L.H_NUMBER_LIMIT), 1)
+    client.turn(client.syncs.notes.end, number, settled, client.kernel.get(L.H_NUMBER_LIMIT), 1)
     q.ack_many(q.get_many(3))
     assert q.stats().kept == 2
 
@@ -459,13 +459,13 @@ def test_an_index_sync_that_began_earlier_frees_nothing_that_a_later_one_covers(
     client = q._mine()
     kernel = client.kernel
     first = client.syncs.index.ticket()
-    settled = client.turn(kernel.begin_index, first)
+    settled = client.turn(client.syncs.notes.begin, first)
     q.put_many([b"b", b"c"])
     q.ack_many(q.get_many(2))
-    client.turn(kernel.begin_index, first + 1)
-    client.turn(kernel.end_index, first, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
+    client.turn(client.syncs.notes.begin, first + 1)
+    client.turn(client.syncs.notes.end, first, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
     assert kernel.retained.retirable() == 0
-    client.turn(kernel.end_index, first + 1, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
+    client.turn(client.syncs.notes.end, first + 1, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
     assert kernel.retained.retirable() != 0
 
 

@@ -44,6 +44,7 @@ cdef class LocalFiles:
     cdef list _data
     cdef int _kernel_fd
     cdef list _closers
+    cdef dict _stand_ins
     cdef int _bodies
     cdef u64 _first_end
     cdef int _first_fd

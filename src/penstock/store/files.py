@@ -12,6 +12,7 @@ import fcntl
 import functools
 import mmap
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,7 +108,11 @@ class ClientBytes:
 
     def __init__(self, path: Path) -> None:
         self._own = open_file(path, os.O_RDWR)
-        self._probe = open_file(path, os.O_RDWR)
+        try:
+            self._probe = open_file(path, os.O_RDWR)
+        except BaseException:
+            os.close(self._own)
+            raise
 
     def take(self, client: int) -> bool:
         try:
@@ -153,16 +158,22 @@ def name_file(error: OSError, fd: int) -> None:
 class LocalFiles:
     """The files of one queue on a local disk: mapped for reading, written by positioned writes, locked byte by byte."""
 
-    def __init__(self, path: Path, options: Options, *, busy_s: float) -> None:
+    def __init__(
+        self, path: Path, options: Options, *, busy_s: float, stand_ins: dict[Path, Path] | None = None
+    ) -> None:
+        """``stand_ins``: for a rehearsal, other files in the place of some; messages to people name the true ones."""
         self.path = path
         self.name = str(path)
+        self._stand_ins = stand_ins or {}
         self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
         self._closers: list[Callable[[], None]] = []
         try:
             self._open(options, busy_s)
         except FileNotFoundError as error:
             self.close()
-            raise NotAQueue(f"{path}: the queue is incomplete: {error.filename} is missing") from error
+            raise NotAQueue(
+                f"{path}: the queue is incomplete: {error.filename} is missing; run `penstock repair {path}`"
+            ) from error
         except OSError as error:
             self.close()
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -189,12 +200,12 @@ class LocalFiles:
             self._data.append((start, start + units, fd, mapping, str(data_path)))
             start += units
         self.data_units = start
-        self.lock = Lock(self.path / LOCK, self.name, busy_s)
+        self.lock = Lock(self._true(self.path / LOCK), self.name, busy_s)
         self._closers.append(self.lock.close)
-        self.clients = ClientBytes(self.path / CLIENTS)
+        self.clients = ClientBytes(self._true(self.path / CLIENTS))
         self._closers.append(self.clients.close)
         # By descriptor, like all other files: a directory that is renamed while we have it open stays ours.
-        self._bodies = open_file(self.path / BODIES, os.O_RDONLY | os.O_DIRECTORY)
+        self._bodies = open_file(self._true(self.path / BODIES), os.O_RDONLY | os.O_DIRECTORY)
         self._closers.append(lambda fd=self._bodies: os.close(fd))  # type: ignore[misc]
         self.wakeup_path = self.path / NOTIFY / WAKEUP
         # Most queues have one data file: the way to it is short.
@@ -202,12 +213,15 @@ class LocalFiles:
         if cython.compiled:
             self._point(memoryview(self._first_map))
 
+    def _true(self, path: Path) -> Path:
+        return self._stand_ins.get(path, path)
+
     def _point(self, view: memoryview) -> None:
         self._first = cython.cast("const char*", cython.address(view[0]))
 
     def _map(self, path: Path, size_bytes: int, protection: int) -> tuple[int, mmap.mmap]:
         """The file's descriptor and its mapping."""
-        fd = open_file(path, os.O_RDWR)
+        fd = open_file(self._true(path), os.O_RDWR)
         self._closers.append(lambda: os.close(fd))
         found = os.fstat(fd).st_size
         if found != size_bytes:  # mapping a shorter file would turn a later read into a signal
@@ -369,6 +383,20 @@ def body_name(number: int, slot: int) -> str:
 def open_file(path: Path, flags: int) -> int:
     rig.effect(rig.OPEN, str(path))
     return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+
+def is_open(path: Path) -> bool | None:
+    """Whether anybody, in any process, has a file open for writing; None where the system does not say."""
+    fd = open_file(path, os.O_RDONLY)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # whoever opens it meanwhile has us told: by SIGIO we would end
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(fd)
 
 
 def sync_file(fd: int) -> None:

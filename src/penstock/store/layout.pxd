@@ -48,6 +48,7 @@ cdef enum:
     H_OWED = 0x2e
     H_CLIENTS_HIGH = 0x2f
     H_REPAIRING = 0x30
+    KERNEL_LOST = 0x2
     H_NUMBER_SAFE = 0x31
     H_SETTLED = 0x32
     H_RETAINED = 0x33

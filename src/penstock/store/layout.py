@@ -66,6 +66,7 @@ H_INCOMING = 45  # a published batch on its way into the lists (first slot, link
 H_OWED = 46  # notifications that a dead process still owed
 H_CLIENTS_HIGH = 47  # client entries at or above it were never used
 H_REPAIRING = 48  # not zero: a repair was cut short; nothing here is to be believed before the next one
+KERNEL_LOST = 2  # H_REPAIRING: besides, there was no kernel, or only a part of one
 H_NUMBER_SAFE = 49  # numbers below it are below a limit that is on disk
 H_SETTLED = 50  # messages with lower numbers were published or given up when the last complete index sync began
 H_RETAINED = 51  # removed since, whose room or body must stay until the next one: first slot, linked through S_CHAIN

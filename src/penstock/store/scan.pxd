@@ -55,6 +55,8 @@ cdef class Scan:
     @cython.locals(n=u64)
     cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
 
+    @cython.locals(slot=u64, at=u64)
+    cpdef int forget_batches(self) except -1
     @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
                    lives=bint, believed=bint)
     cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1

@@ -179,6 +179,14 @@ class Scan:
 
     # ------------------------------------------------------------ deciding
 
+    def forget_batches(self) -> None:
+        """Every record stands for itself: where the kernel was lost, a batch of which some were acknowledged, and their
+        room used again, cannot be told from one that was cut."""
+        for slot in range(self.files + 1, self.slots):
+            at = self.slots_at + slot * L.SLOT_WORDS
+            if self.view[at] != 0:
+                self.view[at + _BATCH] = 1
+
     def decide(self, old: Any, tagged: bool, filling: bool) -> None:
         """What becomes of each slot, by its newest record and its word in the ``old`` kernel.
 

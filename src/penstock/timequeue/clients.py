@@ -328,6 +328,14 @@ class Client:
         self.closed = True
         return False
 
+    def give_up(self) -> None:
+        """Closing failed: what we hold goes back when others look. Else whoever keeps the error, and us with it, would
+        keep us alive in their eyes."""
+        with self.mutex:
+            self.closed = self.closed or not self.filling  # a thread in the middle of a put needs the files
+        if self.closed:
+            self.forget()
+
     def forget(self) -> None:
         """Only close: as when the process dies. If the background does not let go of us, the process's end does."""
         if self.upkeep.acquire(timeout=FORGET_S_MAX):

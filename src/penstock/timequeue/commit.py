@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import PenstockError, SyncFailed
 from penstock.store import layout as L
+from penstock.store.indexing import IndexNotes
 from penstock.timequeue.notify import Bell
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ class Syncs:
         self._kernel = client.kernel
         self._files = client.files
         self._told = Told()
+        self.notes = IndexNotes(client.kernel)
         self.commits = SharedSync(
             client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, self._told, served_by_any=False, gather=self._gather,
             serve=client.offers.serve,
@@ -268,11 +270,11 @@ class Syncs:
         settled, limit = self._client.turn(self._begin_index, number)
         self.commits.wait(self.commits.ticket())
         self._told.sync(self._files.sync_kernel)
-        self._client.turn(self._kernel.end_index, number, settled, limit, self._client.clock.wall_us())
+        self._client.turn(self.notes.end, number, settled, limit, self._client.clock.wall_us())
         self._client.retire_kept()
 
     def _begin_index(self, number: int) -> tuple[int, int]:
-        settled = self._kernel.begin_index(number)
+        settled = self.notes.begin(number)
         return settled, self._kernel.get(L.H_NUMBER_LIMIT)
 
     def sync_index(self) -> None:
@@ -289,7 +291,7 @@ class Syncs:
         return (
             self._kernel.get(L.H_SYNC_FAILED) == 0
             and (
-                self._kernel.changes() != self._kernel.get(L.H_INDEX_MARK)
+                self.notes.changes() != self._kernel.get(L.H_INDEX_MARK)
                 or self._kernel.get(L.H_INDEX_BEGUN) != self._kernel.get(L.H_INDEX_DONE)  # its leader died
             )
             and self._client.clock.boot_us() - self._kernel.get(L.H_INDEX_BEGUN_US) >= interval_us

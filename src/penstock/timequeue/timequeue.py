@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
+from penstock.errors import Misuse, PenstockError, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
@@ -420,18 +420,32 @@ class TimeQueue:
     def close(self) -> None:
         """Give back what was got and not acknowledged, and leave the queue. Closing twice is fine.
 
-        ``Misuse`` while another thread is in a put: end your threads first.
+        ``Misuse`` while another thread is in a put: end your threads first. Any other error leaves it closed as well:
+        what was got returns as if this process had died.
         """
         if self._closed:
             return
         client = self._client
-        if client is not None:
+        try:
+            if client is not None:
+                self._leave(client)
+        finally:
+            if client is None or client.closed:
+                self._closed = True
+                self._client = None
+
+    def _leave(self, client: Client) -> None:
+        try:
             with contextlib.suppress(SyncFailed):  # which is on record
                 client.syncs.before_closing()
             with _opening:
                 client.close()
-        self._closed = True
-        self._client = None
+        except Misuse:  # it cannot be closed now
+            raise
+        except (OSError, PenstockError):
+            with _opening:
+                client.give_up()
+            raise
 
     def __enter__(self) -> TimeQueue:
         return self
