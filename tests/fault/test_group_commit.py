@@ -17,6 +17,8 @@ import penstock
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.timequeue import check_queue, repair_queue
+from penstock.timequeue.commit import DATA_BYTES_AT as LEADER_BYTE
+from penstock.timequeue.commit import nothing
 from penstock.timequeue.puts import entries
 from tests.conftest import Queues
 from tests.crash.rig import in_child
@@ -132,6 +134,95 @@ def test_a_record_copied_after_a_sync_began_waits_for_the_next_one(queue: Queues
     first.join()
     second.join()
     assert watch.syncs == 2 and q.qsize() == 2
+
+
+def lead_when_offered(q: penstock.TimeQueue, follower: int, step: int) -> None:
+    """Lead a sync for a client that offers its put, in a process that dies at a step on the way."""
+    client = q._mine()
+    commits = client.syncs.commits
+    assert commits._may_lead(0)
+    until(lambda: client.kernel.client_word(follower, L.C_OFFER) != 0)
+    rig.kill_at(step)
+    commits._lead(nothing, ())
+    commits._end_leading()
+
+
+def test_a_leader_publishes_for_those_that_sleep(queue: Queues) -> None:
+    q = durable(queue)
+    mine = q._mine().index
+    leader = forked(lambda: lead_when_offered(q, mine, 0))
+    until(lambda: not q._mine().files.clients.take(LEADER_BYTE) or q._mine().files.clients.leave(LEADER_BYTE))
+    turns = 0
+
+    class Count(Watch):
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            nonlocal turns
+            turns += kind == rig.LOCK and os.readlink(f"/proc/self/fd/{target}").endswith("lock")
+
+    rig.observe(Count(lambda n: None))
+    q.put(b"x")
+    rig.observe(None)
+    assert ended(leader) == 0
+    assert turns == 1, "it reserved, slept, and found its message published"
+    assert (q.qsize(), q.stats().commits, q.stats().followed) == (1, 1, 1)
+
+
+def test_a_leader_that_dies_at_any_step_of_publishing_for_others(queue: Queues) -> None:
+    q = durable(queue)
+    mine = q._mine().index
+    for step in range(1, 1000):
+        leader = forked(lambda step=step: lead_when_offered(q, mine, step))  # type: ignore[misc]
+        until(lambda: not q._mine().files.clients.take(LEADER_BYTE) or q._mine().files.clients.leave(LEADER_BYTE))
+        q.put(b"%d" % step)
+        died = ended(leader) == -signal.SIGKILL
+        assert [message.data for message in q.get_many(5)] == [b"%d" % step]
+        for message in q.browse(state="pending"):
+            assert q.stats().filling == 0 and message.data == b"%d" % step
+        q.ack_many([])
+        q._mine().turn(q._mine().hand_back, mine, 10)
+        assert q.purge() == 1
+        if not died:
+            assert step > 20
+            return
+
+
+def test_offers_of_threads_do_not_confirm_each_other(queue: Queues) -> None:
+    """One word for all threads of a client: what one was told must not count for another with the same ticket."""
+    q = durable(queue)
+    rig.observe(Watch(lambda n: time.sleep(0.002)))
+    other = queue.open(q)
+    threads = [
+        threading.Thread(target=lambda n=n, w=w: [w.put(b"%d.%d" % (n, i)) for i in range(30)])  # type: ignore[misc]
+        for n, w in enumerate([q, q, q, other, other])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(m.data for m in q.get_many(1000)) == sorted(b"%d.%d" % (n, i) for n in range(5) for i in range(30))
+
+
+def test_a_put_that_is_interrupted_takes_its_offer_back(queue: Queues) -> None:
+    q = durable(queue)
+    client = q._mine()
+    assert client.files.clients.take(LEADER_BYTE)  # nobody leads
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    other = queue.open(q)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        with pytest.raises(KeyboardInterrupt):
+            other.put(b"x")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        client.files.clients.leave(LEADER_BYTE)
+    assert client.kernel.client_word(other._mine().index, L.C_OFFER) == 0
+    q.put(b"y")
+    assert [message.data for message in q.get_many(5)] == [b"y"]
 
 
 def test_an_index_sync_that_finds_the_queue_busy_is_no_failed_sync(queue: Queues) -> None:

@@ -2,7 +2,7 @@
 
 Without them every producer that was served by a sync would wake up, queue for the lock and publish its one message. An
 offer is a single word, so that it is seen whole or not at all, and only a hint: it is withdrawn with the put that made
-it, whoever finds its own put unpublished publishes it, and an offer of a slot that is not being filled any more is void.
+it, whoever finds its own put unpublished publishes it, and the offer of a slot that is not being filled is void.
 Called by the holder of the queue's lock, except for ``make``, ``take_back`` and ``is_served``.
 """
 

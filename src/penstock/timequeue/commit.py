@@ -241,7 +241,13 @@ class Syncs:
         self._told = Told()
         self.notes = IndexNotes(client.kernel)
         self.commits = SharedSync(
-            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, self._told, served_by_any=False, gather=self._gather,
+            client,
+            L.H_SYNC_BEGUN,
+            DATA_BYTES_AT,
+            self._sync_data,
+            self._told,
+            served_by_any=False,
+            gather=self._gather,
             serve=client.offers.serve,
         )
         self.index = SharedSync(
