@@ -783,9 +783,9 @@ class Loss:
 
 
 def test_a_restore_that_loses_power_anywhere_and_is_done_again_ends_the_same(wrecked: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    # With the first four, before the mark had a sync of its own, a kernel was believed whose attempts were gone.
+    seeds = [1, 34, 46, 53, random.randrange(2**32)]
+    print("seeds", seeds)
     loss = Loss(wrecked)
     rig.observe(loss)
     try:
@@ -794,12 +794,14 @@ def test_a_restore_that_loses_power_anywhere_and_is_done_again_ends_the_same(wre
         rig.observe(None)
     expected = settled(wrecked)
     assert sum(len(phase) for phase in loss.phases) > 100
-    images = [image for image in loss.images(rng) if image != bytes(loss.base)]
-    for image in images:
-        (wrecked / "kernel").write_bytes(image)
-        assert reason(wrecked) is not None or settled(wrecked) == expected
-        restore_queue(wrecked)
-        assert settled(wrecked) == expected
+    for seed in seeds:
+        for image in loss.images(random.Random(seed)):
+            if image == bytes(loss.base):
+                continue
+            (wrecked / "kernel").write_bytes(image)
+            assert reason(wrecked) is not None or settled(wrecked) == expected, seed
+            restore_queue(wrecked)
+            assert settled(wrecked) == expected, seed
 
 
 # ---------------------------------------------------------------- a kernel whose pages are current

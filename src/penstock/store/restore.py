@@ -333,10 +333,13 @@ class Restore:
         for word in IDENTITY:
             words.raw(word, 0)
         words.raw(L.H_REPAIRING, 1)
-        for slot in self.scan.doubtful:
-            words.raw(self._at(slot) + L.S_INFO, 0)
-            words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
         self.files.sync_kernel()
+        if self.scan.doubtful:
+            # On disk before the words that say whose attempts these are, which are among the rest.
+            for slot in self.scan.doubtful:
+                words.raw(self._at(slot) + L.S_INFO, 0)
+                words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
+            self.files.sync_kernel()
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)
         write_back(words, self.image, L.H_REPAIRING + 1, len(self.image))
