@@ -164,6 +164,7 @@ class Scan:
         if where >> 32 > 1 and not self._was_given_up(old, where & L.MASK32, number):
             self._note_batch(number - index, where >> 32, batches)
         slot = self.slots_at + (where & L.MASK32) * L.SLOT_WORDS
+        self.view[slot + L.S_LEASE_US] = 0  # which it is; a page that is read before it is written costs two faults
         if number <= self.view[slot + L.S_WORD]:
             return  # an earlier message of this slot
         last = found[at + L.R_META_CHECK]
