@@ -100,25 +100,38 @@ cdef class Scan:
     cdef void _list(self, u64 slot, u64 at, u64[::1] counts, u64[::1] unsorted) noexcept
     @cython.locals(list_at=u64, before=u64, before_at=u64, last=u64, lane=u64, behind=u64, lane_at=u64)
     cdef bint _append(self, u64 slot, u64 at, u64 which, u64 key, u64 number) noexcept
-    @cython.locals(entries="unsigned long long[::1]", lane=u64)
+    @cython.locals(keys="unsigned long long[::1]", members="unsigned int[::1]", slots="unsigned long long[::1]",
+                   by_number=bint, bits=u64, least=u64, lane=u64)
     cdef int _link_list(self, u64 which, u64 count, u32[::1] order) except -1
-    @cython.locals(to=u64, i=u64, slot=u64, at=u64)
-    cdef void _gather(self, u64 which, u64[::1] entries, u32[::1] order) noexcept
-    @cython.locals(i=u64, slot=u64, at=u64, word=u64)
-    cdef void _append_all(self, u64 which, u64[::1] entries, u64 count) noexcept
+    @cython.locals(by_number=bint, to=u64, last=u64, i=u64, slot=u64, at=u64, number=u64)
+    cdef bint _gather(self, u64 which, u64[::1] keys, u32[::1] members, u32[::1] order) noexcept
+    @cython.locals(i=u64)
+    cdef void _spread(self, u64[::1] entries, u64[::1] keys, u32[::1] members, u64 count) noexcept
+    @cython.locals(i=u64, slot=u64, at=u64, word=u64, key=u64)
+    cdef void _append_all(self, u64 which, u64[::1] slots, u64 count) noexcept
     @cython.locals(head=u64)
     cdef void _set_ends(self, u64 at, u64 slot) noexcept
 
 @cython.locals(which=u64)
 cdef inline u64 _list_of(u64 info) noexcept
+@cython.locals(least=u64, i=u64)
+cdef u64 _least(u64[::1] keys, u64 count) noexcept
+@cython.locals(most=u64, i=u64)
+cdef u64 _most(u64[::1] keys, u64 count) noexcept
+@cython.locals(i=u64)
+cdef void _pack(u64[::1] keys, u64 count, u64 least, u64 bits) noexcept
+@cython.locals(one=u64, mask=u64, i=u64)
+cdef void _unpack(u64[::1] slots, u64 count, u32[::1] members, u64 bits) noexcept
+@cython.locals(i=u64)
+cdef void _narrow(u64[::1] slots, u64 count) noexcept
 @cython.locals(source="unsigned long long[::1]", target="unsigned long long[::1]", back=u64, word=u64, varied=u64,
                shift=u64)
-cdef object _sort(u64[::1] entries, u64 count)
+cdef object _sort(u64[::1] entries, u64 count, u64 width)
 @cython.locals(varied=u64, falls=u64, i=u64)
-cdef u64 _varied(u64[::1] entries, u64 count, u64 word) noexcept
-cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift) except -1
-@cython.locals(i=u64, digit=u64, to=u64)
-cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift, u64[::1] places) noexcept
+cdef u64 _varied(u64[::1] entries, u64 count, u64 width, u64 word) noexcept
+cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift) except -1
+@cython.locals(i=u64, digit=u64, to=u64, field=u64)
+cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift, u64[::1] places) noexcept
 @cython.locals(index=u64, changed=u64)
 cpdef u64 write_back(Words words, const u64[::1] image, u64 first, u64 end) except? 1
 @cython.locals(index=u64, changed=u64)

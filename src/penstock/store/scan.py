@@ -26,7 +26,7 @@ from penstock.store.words import Words
 _BATCH = L.S_LINKS  # records of its batch, and its index there (pair)
 _AT = L.S_GAP  # where in ``order`` it is
 
-_ENTRY = 3  # words of an entry to sort: key, number, slot
+_ENTRY = 3  # words of an entry to sort: key, number, slot (or what goes with them)
 _DIGIT_BITS = 11  # sorted by so many at a time: six times for a word, and the places of all digits stay in the cache
 _DIGITS = 1 << _DIGIT_BITS
 _AHEAD = 16  # slots from now, one is fetched into the cache
@@ -202,7 +202,7 @@ class Scan:
         ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a record that is newer
         than its slot's word, or was being filled by it, decides; otherwise the word is right: nobody published it.
         """
-        batches = _sort(self.batches, self.batched // _ENTRY)
+        batches = _sort(self.batches, self.batched // _ENTRY, _ENTRY)
         for slot in range(self.files + 1, self.slots):
             at = self.slots_at + slot * L.SLOT_WORDS
             word = old[at]
@@ -416,35 +416,64 @@ class Scan:
 
     def _link_list(self, which: int, count: int, order: Any) -> None:
         """A list whose order is not that of places: its ``count`` messages are sorted, and linked anew."""
-        entries = _entries(count)
-        self._gather(which, entries, order)
-        entries = _sort(entries, count)
+        keys = _memory(count)
+        members = array("I", bytes(4 * count))
+        by_number = self._gather(which, keys, members, order)
+        bits = count.bit_length()
+        least = _least(keys, count)
+        if by_number and (_most(keys, count) - least) >> (64 - bits) == 0:
+            _pack(keys, count, least, bits)
+            slots = _sort(keys, count, 1)
+            _unpack(slots, count, members, bits)
+        else:
+            slots = _memory(count * _ENTRY)
+            self._spread(slots, keys, members, count)
+            slots = _sort(slots, count, _ENTRY)
+            _narrow(slots, count)
         for lane in range(L.LIST_WORDS):
             self.view[self.lists_at + which * L.LIST_WORDS + lane] = 0
-        self._append_all(which, entries, count)
+        self._append_all(which, slots, count)
 
-    def _gather(self, which: int, entries: Any, order: Any) -> None:
-        to = 0
+    def _gather(self, which: int, keys: Any, members: Any, order: Any) -> bool:
+        """The messages of a list, and what they are sorted by; whether those with equal keys are by number already."""
+        by_number = True
+        to = last = 0
         for i in range(self.ordered):
             if i + _AHEAD < self.ordered:
                 _fetch(self.view, self.slots_at + order[i + _AHEAD] * L.SLOT_WORDS)
             slot = order[i]
             at = self.slots_at + slot * L.SLOT_WORDS
             if slot > self.files and _list_of(self.view[at + L.S_INFO]) == which:
-                entries[to] = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
-                entries[to + 1] = self.view[at] >> L.NUMBER_SHIFT
-                entries[to + 2] = slot
-                to += _ENTRY
+                number = self.view[at] >> L.NUMBER_SHIFT
+                if which >= L.LIST_TIMED:
+                    keys[to] = self.view[at + L.S_DELIVER_US]
+                    if number < last:
+                        by_number = False
+                    last = number
+                else:
+                    keys[to] = number
+                members[to] = slot
+                to += 1
+        return by_number
 
-    def _append_all(self, which: int, entries: Any, count: int) -> None:
+    def _spread(self, entries: Any, keys: Any, members: Any, count: int) -> None:
         for i in range(count):
             if i + _AHEAD < count:
-                _fetch(self.view, self.slots_at + entries[(i + _AHEAD) * _ENTRY + 2] * L.SLOT_WORDS)
-            slot = entries[i * _ENTRY + 2]
+                _fetch(self.view, self.slots_at + members[i + _AHEAD] * L.SLOT_WORDS)
+            entries[i * _ENTRY] = keys[i]
+            entries[i * _ENTRY + 1] = self.view[self.slots_at + members[i] * L.SLOT_WORDS] >> L.NUMBER_SHIFT
+            entries[i * _ENTRY + 2] = members[i]
+
+    def _append_all(self, which: int, slots: Any, count: int) -> None:
+        for i in range(count):
+            if i + _AHEAD < count:
+                _fetch(self.view, self.slots_at + slots[i + _AHEAD] * L.SLOT_WORDS)
+            slot = slots[i]
             at = self.slots_at + slot * L.SLOT_WORDS
             for word in range(L.S_LINKS, L.S_PLACE):
                 self.view[at + word] = 0
-            self._append(slot, at, which, entries[i * _ENTRY], entries[i * _ENTRY + 1])
+            key = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
+            self._append(slot, at, which, key, self.view[at] >> L.NUMBER_SHIFT)
 
     def _set_ends(self, at: int, slot: int) -> None:
         head = self.view[at] & L.MASK32
@@ -459,58 +488,92 @@ def _list_of(info: int) -> int:
     return which + (info & 0xF)
 
 
-def _entries(count: int) -> Any:
-    return memoryview(private_memory(max(L.WORD_BYTES * _ENTRY * count, 1))).cast("Q")
+def _memory(words: int) -> Any:
+    return memoryview(private_memory(L.WORD_BYTES * max(words, 1))).cast("Q")
 
 
-def _sort(entries: Any, count: int) -> Any:
-    """By key and number: digit by digit from the lowest, keeping the order of equals. What is in order already, and
-    digits that are the same in all entries, cost nothing. Returns where the entries are then, here or elsewhere."""
+def _least(keys: Any, count: int) -> int:
+    least: int = keys[0]
+    for i in range(1, count):
+        if keys[i] < least:
+            least = keys[i]
+    return least
+
+
+def _most(keys: Any, count: int) -> int:
+    most: int = keys[0]
+    for i in range(1, count):
+        if keys[i] > most:
+            most = keys[i]
+    return most
+
+
+def _pack(keys: Any, count: int, least: int, bits: int) -> None:
+    """A key and where it was, in one word: a third of what else is to be moved about."""
+    for i in range(count):
+        keys[i] = ((keys[i] - least) << bits) | i
+
+
+def _unpack(slots: Any, count: int, members: Any, bits: int) -> None:
+    one = 1  # a full word in the compiled core
+    mask = (one << bits) - 1
+    for i in range(count):
+        slots[i] = members[slots[i] & mask]
+
+
+def _narrow(slots: Any, count: int) -> None:
+    for i in range(count):
+        slots[i] = slots[i * _ENTRY + 2]
+
+
+def _sort(entries: Any, count: int, width: int) -> Any:
+    """Entries of ``width`` words by their first, those of three by key and number: digit by digit from the lowest,
+    keeping the order of equals. What is in order already, and digits that are the same in all entries, cost nothing.
+    Returns where the entries are then, here or elsewhere."""
     source = entries
     target = entries
     spare = None
-    for back in range(2):
-        word = 1 - back
-        varied = _varied(source, count, word)
+    for back in range(1 if width == 1 else 2):
+        word = 0 if width == 1 else 1 - back
+        varied = _varied(source, count, width, word)
         if varied and spare is None:
-            spare = _entries(count)
+            spare = _memory(count * width)
             target = spare
         for shift in range(0, 64, _DIGIT_BITS):
             if (varied >> shift) & (_DIGITS - 1):
-                _move(source, target, count, word, shift)
+                _move(source, target, count, width, word, shift)
                 source, target = target, source
     return source
 
 
-def _varied(entries: Any, count: int, word: int) -> int:
+def _varied(entries: Any, count: int, width: int, word: int) -> int:
     """The bits in which a word of the entries is not always the same; 0 if they are in its order already."""
     varied = 0
     falls = 0
     for i in range(1, count):
-        varied |= entries[i * _ENTRY + word] ^ entries[word]
-        if entries[i * _ENTRY + word] < entries[(i - 1) * _ENTRY + word]:
+        varied |= entries[i * width + word] ^ entries[word]
+        if entries[i * width + word] < entries[(i - 1) * width + word]:
             falls = 1
     return varied if falls else 0
 
 
-def _move(source: Any, target: Any, count: int, word: int, shift: int) -> None:
+def _move(source: Any, target: Any, count: int, width: int, word: int, shift: int) -> None:
     """All entries from source to target, in the order of one digit."""
     places = array("Q", bytes(8 * (_DIGITS + 1)))
-    _place(source, target, count, word, shift, places)
+    _place(source, target, count, width, word, shift, places)
 
 
-def _place(source: Any, target: Any, count: int, word: int, shift: int, places: Any) -> None:
+def _place(source: Any, target: Any, count: int, width: int, word: int, shift: int, places: Any) -> None:
     for i in range(count):
-        places[((source[i * _ENTRY + word] >> shift) & (_DIGITS - 1)) + 1] += 1
+        places[((source[i * width + word] >> shift) & (_DIGITS - 1)) + 1] += 1
     for digit in range(_DIGITS):
         places[digit + 1] += places[digit]
     for i in range(count):
-        digit = (source[i * _ENTRY + word] >> shift) & (_DIGITS - 1)
-        to = places[digit] * _ENTRY
+        digit = (source[i * width + word] >> shift) & (_DIGITS - 1)
+        to = places[digit] * width
         places[digit] += 1
-        target[to] = source[i * _ENTRY]
-        target[to + 1] = source[i * _ENTRY + 1]
-        target[to + 2] = source[i * _ENTRY + 2]
+        for field in range(width):
+            target[to + field] = source[i * width + field]
 
 
 # ---------------------------------------------------------------- writing back
