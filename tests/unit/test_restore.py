@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -782,9 +783,9 @@ class Loss:
 
 
 def test_a_restore_that_loses_power_anywhere_and_is_done_again_ends_the_same(wrecked: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    # With the first four, before the mark had a sync of its own, a kernel was believed whose attempts were gone.
+    seeds = [1, 34, 46, 53, random.randrange(2**32)]
+    print("seeds", seeds)
     loss = Loss(wrecked)
     rig.observe(loss)
     try:
@@ -793,12 +794,14 @@ def test_a_restore_that_loses_power_anywhere_and_is_done_again_ends_the_same(wre
         rig.observe(None)
     expected = settled(wrecked)
     assert sum(len(phase) for phase in loss.phases) > 100
-    images = [image for image in loss.images(rng) if image != bytes(loss.base)]
-    for image in images:
-        (wrecked / "kernel").write_bytes(image)
-        assert reason(wrecked) is not None or settled(wrecked) == expected
-        restore_queue(wrecked)
-        assert settled(wrecked) == expected
+    for seed in seeds:
+        for image in loss.images(random.Random(seed)):
+            if image == bytes(loss.base):
+                continue
+            (wrecked / "kernel").write_bytes(image)
+            assert reason(wrecked) is not None or settled(wrecked) == expected, seed
+            restore_queue(wrecked)
+            assert settled(wrecked) == expected, seed
 
 
 # ---------------------------------------------------------------- a kernel whose pages are current
@@ -919,6 +922,35 @@ def test_records_across_the_chunks_of_a_scan(path: Path) -> None:
                 disk.put(slot, L.S_WORD, 0)
     assert restore_queue(path) == []
     assert check_queue(path) == []
+    assert everything(path) == before
+
+
+@pytest.mark.parametrize(
+    "delays_s",
+    [(None,), (9000.0, 9001.0, 9002.0), (9000.0, 1e11), tuple(9000.0 + i * 7919 % 1009 for i in range(1009))],
+    ids=["ready", "many at a time", "near and far", "each at another time"],
+)
+@pytest.mark.parametrize("laps", [0, 1])
+def test_lists_are_in_order_whatever_the_order_of_the_records(
+    delays_s: tuple[float | None, ...], laps: int, path: Path
+) -> None:
+    """After a lap of the data file records with higher numbers are in front of those with lower ones."""
+    start = time.time()
+    with penstock.create(path, **{**SIZES, "slots": 1200, "data_bytes": 1200 * L.UNIT_BYTES}) as queue:
+        if laps:
+            queue.put_many([b"gone"] * 700)
+            queue.ack_many(queue.get_many(700))
+        for i in range(1000):
+            delay_s = delays_s[i % len(delays_s)]
+            queue.put(b"%d" % i, priority=i % 3, deliver_at=None if delay_s is None else start + delay_s)
+    before = everything(path)
+    with Disk(path) as disk:
+        for slot in range(2, disk.words[L.H_SLOTS]):
+            if disk.state(slot) == WAITING:
+                disk.put(slot, L.S_WORD, 0)
+    assert restore_queue(path) == []
+    assert check_queue(path) == []
+    assert len(before) == 1000
     assert everything(path) == before
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import uuid
 from array import array
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from mmap import mmap
 
 import msgspec
@@ -32,6 +33,9 @@ from penstock.store.words import Words, compiled
 
 DAMAGED = "damaged"
 CHUNK_UNITS = 1 << 15  # 8 MiB are scanned at a time
+THREADS = 2  # that look for records: with more, memory is what they wait for
+CHUNKS_AHEAD = 4  # that are looked at, or wait to be noted
+PIECE_WORDS = 1 << 22  # 32 MiB of a kernel are written before a sync of them begins
 FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
@@ -143,17 +147,16 @@ class Restore:
         self.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
 
     def _search(self, progress: Progress | None) -> None:
-        """Where compiled code lets two threads run, the second looks at the next chunk meanwhile."""
+        """Where compiled code lets several threads run, two look at the next chunks while the last is noted."""
         chunk_units = min(CHUNK_UNITS, self.files.data_units)
-        found = [array("Q", bytes(L.WORD_BYTES * L.RECORD_WORDS * chunk_units)) for _ in range(2)]
+        ahead = CHUNKS_AHEAD if compiled and chunk_units == CHUNK_UNITS else 1
+        buffers = [array("Q", bytes(L.WORD_BYTES * L.RECORD_WORDS * chunk_units)) for _ in range(ahead)]
         with contextlib.ExitStack() as stack:
-            second = stack.enter_context(ThreadPoolExecutor(1)) if compiled and chunk_units == CHUNK_UNITS else None
+            threads = stack.enter_context(ThreadPoolExecutor(THREADS)) if ahead > 1 else None
             for i, (start, end, mapping) in enumerate(self.files.mappings()):
                 self.scan.begin_file(i + 1)
                 with DataFile(self.scan, self.old, mapping, start, end) as file:
-                    unit = start
-                    while unit < end:
-                        unit = file.search(unit, second, found)
+                    for unit in file.search(threads, buffers):
                         if progress:
                             progress(unit * L.UNIT_BYTES, self.files.data_units * L.UNIT_BYTES)
 
@@ -305,18 +308,41 @@ class Restore:
         for word in IDENTITY:
             words.raw(word, 0)
         self._mark(words)
-        for slot in self.scan.doubtful:
-            words.raw(self._at(slot) + L.S_INFO, 0)
-            words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
         self.files.sync_kernel()
+        if self.scan.doubtful:
+            # On disk before the words that say whose attempts these are, which are among the rest.
+            for slot in self.scan.doubtful:
+                words.raw(self._at(slot) + L.S_INFO, 0)
+                words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
+            self.files.sync_kernel()
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)
-        write_back(words, self.image, L.H_REPAIRING + 1, len(self.image))
+        self._write_rest(words, L.H_REPAIRING + 1)
         self.files.sync_kernel()
         for word, value in zip(IDENTITY, self.files.identity(), strict=True):
             words.raw(word, value)
         words.raw(L.H_REPAIRING, 0)
         self.files.sync_kernel()
+
+    def _write_rest(self, words: Words, first: int) -> None:
+        """Where compiled code lets two threads run, one gives pieces to the disk while the next are written: their
+        order is of no importance. A large kernel would otherwise wait for the disk with all of it at the end."""
+        end = len(self.image)
+        if not compiled or end - first <= PIECE_WORDS:
+            write_back(words, self.image, first, end)
+            return
+        with ThreadPoolExecutor(1) as second:
+            syncing: Future[None] | None = None
+            unsynced = 0
+            for piece in range(first, end, PIECE_WORDS):
+                unsynced += write_back(words, self.image, piece, min(piece + PIECE_WORDS, end))
+                if unsynced and (syncing is None or syncing.done()):
+                    if syncing:
+                        syncing.result()
+                    syncing = second.submit(self.files.sync_kernel)
+                    unsynced = 0
+            if syncing:
+                syncing.result()
 
 
 class DataFile:
@@ -337,25 +363,40 @@ class DataFile:
         self._words.release()
         self._data.release()
 
-    def search(self, unit: int, second: Executor | None, found: list[array[int]]) -> int:
-        """Note the records of the chunk at a unit or, with a second thread, of two; the unit to go on with."""
-        stop = self._stop(unit)
-        ahead = second.submit(self._find, stop, found[1]) if second and stop < self._end else None
+    def search(self, threads: Executor | None, buffers: list[array[int]]) -> Iterator[int]:
+        """Note the records, chunk by chunk; after each, the unit behind it. Threads look ahead, a chunk a buffer."""
+        looking: deque[Future[int]] = deque()
+        starts = range(self._start, self._end, CHUNK_UNITS)
+        reached = self._start
         try:
-            reached = max(self._scan.note(found[0], self._find(unit, found[0]), unit, self._old), stop)
+            for i, unit in enumerate(starts):
+                if threads:
+                    for ahead in range(i + len(looking), min(i + len(buffers), len(starts))):
+                        buffer = buffers[ahead % len(buffers)]
+                        looking.append(threads.submit(self._find, starts[ahead], starts[ahead], buffer))
+                found = buffers[i % len(buffers)]
+                count = looking.popleft().result() if looking else self._find(unit, reached, found)
+                reached = self._note(unit, reached, count, found)
+                yield self._stop(unit)
         finally:
-            count = ahead.result() if ahead else 0
-        if ahead is None:
-            return reached
-        # The last record may reach into the second chunk. What was found inside it there is none.
-        done = self._scan.note(found[1], count, reached, self._old)
-        return max(done, self._stop(stop)) if done else reached
+            for future in looking:
+                future.cancel()
+            wait(looking)
+
+    def _note(self, chunk: int, reached: int, count: int, found: array[int]) -> int:
+        """Where the last record ends. One of an earlier chunk may reach into this; what was found inside it is none."""
+        behind = self._scan.note(found, count, reached, self._old)
+        if count and behind == 0:
+            count = self._find(chunk, reached, found)
+            behind = self._scan.note(found, count, reached, self._old)
+        return max(behind, reached)
 
     def _stop(self, unit: int) -> int:
         return min(unit + CHUNK_UNITS, self._end)
 
-    def _find(self, unit: int, found: array[int]) -> int:
-        first = self._start
-        return self._scan.find(
-            self._words, self._data, first, unit - first, self._stop(unit) - first, self._end - first, found
-        )
+    def _find(self, chunk: int, unit: int, found: array[int]) -> int:
+        """Records that start in a chunk, from a unit on."""
+        first, stop = self._start, self._stop(chunk)
+        if unit >= stop:
+            return 0
+        return self._scan.find(self._words, self._data, first, unit - first, stop - first, self._end - first, found)
