@@ -1,5 +1,5 @@
-"""Whether long searches are made whole. On the compiled core always; interpreted, a part of each will do in `make test`,
-since it is the same source, and `.ci/run` sets ``PENSTOCK_THOROUGH`` to have all of it there too."""
+"""Whether long searches are made whole: on the compiled core always. Interpreted, which is the same source, a part of
+each will do in `make test`; `.ci/run` sets ``PENSTOCK_THOROUGH`` to have all of it there too."""
 
 import os
 

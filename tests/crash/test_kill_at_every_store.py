@@ -135,7 +135,7 @@ PARTIAL = {
 REPAIRED = {
     "put": (ATOMIC["put"], 17),
     "put_many": (ATOMIC["put_many"], 149),
-    "ack of one among some": ((taken(3), lambda p: p[1][1].ack()), 58),
+    "ack of one of two": ((taken(2), lambda p: p[1][1].ack()), 58),
     "reap of a dead client": (ATOMIC["reap of a dead client"], 61),
 }
 
@@ -186,7 +186,7 @@ def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, sa
         left = Snapshot(saved.path)
         for repair_step in range(1, 2000):
             left.put_back()
-            died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: left.path)
+            died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: saved.path)
             again = not died or repair_step % CHECKED_AGAIN == 0
             assert contents(left.path, check_again=again) in (before, after)
             if not died:
