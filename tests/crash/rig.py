@@ -72,6 +72,7 @@ def contents(path: Path, *, check_again: bool = True) -> list[bytes]:
         queue.sync_index()  # bodies of what was removed stay until then
         stats = queue.stats()
         assert stats.filling == stats.kept == 0
+        assert stats.restores == 0, "whatever the kill has left, a restore has mended it"
         assert stats.waiting + stats.pending == len(bodies)
         assert sum(client["holds"] for client in stats.clients) == stats.pending
         assert len(set(queue._mine().files.body_names())) == sum(
