@@ -4,10 +4,12 @@ VENV    ?= .venv
 MINUTES ?= 10
 export VENV
 
-# What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the kill rig).
+# What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the rest).
 TESTS      ?= tests
 TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
-PYTEST     ?= -q -n logical
+PYTEST     ?= -q -n logical --dist worksteal
+# Interpreted, on files in memory where there is room for them: on a disk the compiled core has just been tested.
+MEMORY     := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 
 PY     := $(VENV)/bin/python
 SETUP  := @tools/setup.sh
@@ -29,7 +31,7 @@ test:  ## run the tests, on the compiled core and on the interpreted one
 	  echo "penstock: tests, compiled core" && PYTHONPATH=$$core $(PY) -m pytest $(PYTEST) $(TESTS); \
 	fi
 	@echo "penstock: tests, interpreted core"
-	@PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
+	@$(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
 
 lint:  ## check style, types and the layers of the package
 	$(SETUP) run build lint

@@ -15,9 +15,10 @@ from penstock.store import layout as L
 from penstock.store.files import BODIES, KERNEL, NOTIFY, QUEUE_JSON, WAKEUP
 from penstock.timequeue import Finding, check_queue, repair_queue, restore_queue
 from tests.snapshot import FAST, Snapshot, overwrite
+from tests.thoroughness import THOROUGH
 
 FAR_S = 4_000_000_000
-STRIDE = 1 if penstock.compiled else 7  # interpreted, some of them will do: it is the same code
+STRIDE = 1 if THOROUGH else 7
 
 MESSAGES = {
     b"plain": {},

@@ -20,6 +20,7 @@ from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import NUMBERS_AHEAD
 from penstock.timequeue import check_queue, restore_queue
 from tests.crash.rig import killed_at
+from tests.snapshot import overwrite
 
 SIZES = {"slots": 40, "data_bytes": 64 << 10, "spill_bytes": 3000, "durability": "relaxed"}
 
@@ -45,7 +46,7 @@ class Disk:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            self.file.write_bytes(self.data)
+            overwrite(self.file, self.data)
 
     def at(self, slot: int, field: int = L.S_WORD) -> int:
         return self.words[L.H_SLOTS_AT] + slot * L.SLOT_WORDS + field

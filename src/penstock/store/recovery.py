@@ -210,8 +210,11 @@ def _check_vacant(image: Image, vacant: set[int]) -> None:
 
 def _check_chains(image: Image, by_state: dict[int, set[int]]) -> None:
     owned: set[int] = set()
+    first = image.view[L.H_CLIENTS_AT]
     for client in range(image.view[L.H_CLIENTS]):
-        at = image.view[L.H_CLIENTS_AT] + client * L.CLIENT_WORDS
+        at = first + client * L.CLIENT_WORDS
+        if not image.view[at + L.C_CHAIN] and not image.view[at + L.C_COUNT]:
+            continue
         before = count = 0
         for slot in image.walk(image.view[at + L.C_CHAIN], L.S_CHAIN, f"the chain of client {client}"):
             if image.slot(slot, L.S_CHAIN) >> 32 != before:
