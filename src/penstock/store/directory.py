@@ -71,7 +71,7 @@ def write_options(path: Path, options: Options) -> None:
 
 
 class Short(NamedTuple):
-    """A file that is not there (``found`` is None) or was cut off."""
+    """A file that is not there (``found`` is None), was cut off, or has something behind its end."""
 
     path: Path
     found: int | None
@@ -83,11 +83,11 @@ def kernel_of(path: Path, options: Options) -> Path:
 
 
 def short_files(path: Path, options: Options) -> list[Short]:
-    """Of kernel and data files, those that lack something."""
+    """Of kernel and data files, those that have not the size they were made with."""
     wanted = [(kernel_of(path, options), options.kernel_bytes)]
     wanted += [(path / name, size_bytes) for name, size_bytes in options.data_files]
     sizes = [(file, file.stat().st_size if file.exists() else None, size_bytes) for file, size_bytes in wanted]
-    return [Short(*one) for one in sizes if one[1] is None or one[1] < one[2]]
+    return [Short(*one) for one in sizes if one[1] != one[2]]
 
 
 def absent_files(path: Path) -> list[Path]:
@@ -105,7 +105,7 @@ def make_absent(path: Path) -> None:
 
 
 def lengthen(file: Path, size_bytes: int) -> None:
-    """Give a file its full size again, with zeros."""
+    """Give a file its size again: with zeros, or without what is behind its end."""
     fd = open_file(file, os.O_RDWR)
     try:
         found = os.fstat(fd).st_size
@@ -171,7 +171,7 @@ def create_directory(
     ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise QueueExists(f"{path}: there is something here already")
+        raise QueueExists(f"{path}: there is something here already; penstock.open opens a queue")
     aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     made: list[Path] = []
     making = -1
@@ -228,7 +228,7 @@ def create_directory(
             os.rename(aside, path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise QueueExists(f"{path}: there is something here already") from error
+                raise QueueExists(f"{path}: there is something here already; penstock.open opens a queue") from error
             raise
         made.clear()
         sync_directory(path.parent)

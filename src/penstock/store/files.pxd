@@ -13,6 +13,7 @@ cdef class Clock:
     cpdef u64 wall_us(self) except? 0
     cpdef u64 boot_us(self) except? 0
 
+cpdef int sync_file(int fd) except -1
 cpdef int write_all(int fd, bytes data, long long offset) except -1
 
 @cython.final

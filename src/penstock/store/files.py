@@ -403,7 +403,7 @@ def sync_file(fd: int) -> None:
     """Everything of the file that is needed to read it back; a directory too."""
     try:
         rig.effect(rig.SYNC, fd)
-        os.fdatasync(fd)
+        syscalls.sync_data(fd)
     except OSError as error:
         name_file(error, fd)
         raise

@@ -19,12 +19,12 @@ class Offers:
 
     def make(self, client: int, slot: int, ticket: int, wake_all: bool) -> None:
         """To be published by whoever completes a sync of at least this number."""
-        self._words.raw(self._at(client) + L.C_SERVED, 0)  # another thread's put may have had the same ticket
         wake = L.OFFER_WAKE if wake_all else 0
         self._words.raw(self._at(client) + L.C_OFFER, (ticket & L.TICKET_MASK) << L.TICKET_SHIFT | wake | slot)
 
-    def is_served(self, client: int, ticket: int) -> bool:
-        return self._words.load(self._at(client) + L.C_SERVED) == ticket
+    def is_served(self, client: int, number: int) -> bool:
+        """Whether a leader published this message of the client, which offered it."""
+        return self._words.load(self._at(client) + L.C_SERVED) == number
 
     def take_back(self, client: int) -> None:
         """Our own, without the lock: a leader may be about to serve it all the same."""
@@ -40,15 +40,16 @@ class Offers:
             offer = self._words.load(self._at(client) + L.C_OFFER)
             late = (number - (offer >> L.TICKET_SHIFT)) & L.TICKET_MASK
             if offer != 0 and late <= L.TICKET_MASK // 2:
-                self._serve(client, offer, number - late)
+                self._serve(client, offer)
 
-    def _serve(self, client: int, offer: int, ticket: int) -> None:
+    def _serve(self, client: int, offer: int) -> None:
         slot = offer & L.MASK32
+        number = self._kernel.number(slot)
         self.withdraw(client)
         if self._is_filled_by(client, slot):
             self._kernel.committed(1, 1)
             self._kernel.publish_filled(slot, slot, 1, client, L.MASK32 if offer & L.OFFER_WAKE else 1)
-            self._words.raw(self._at(client) + L.C_SERVED, ticket)  # only now: what was not committed may be undone
+            self._words.raw(self._at(client) + L.C_SERVED, number)  # only now: what was not committed may be undone
         else:
             self._kernel.commit()
 

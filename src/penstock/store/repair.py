@@ -124,7 +124,7 @@ def _opened(where: Path, *, dry_run: bool, busy_s: float) -> Iterator[Opened]:
         elif not dry_run and findings:
             _make(where, options, short, absent, busy_s, anew=rebuilt is not None)
         files = stack.enter_context(contextlib.closing(LocalFiles(where, options, busy_s=busy_s, stand_ins=stand_ins)))
-        yield Opened(files, options, findings, bool(short))
+        yield Opened(files, options, findings, any(one.found is None or one.found < one.wanted for one in short))
 
 
 def _options(where: Path) -> tuple[Options, str | None]:

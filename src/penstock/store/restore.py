@@ -9,6 +9,7 @@ the lock, and no client is alive.
 from __future__ import annotations
 
 import contextlib
+import errno
 import uuid
 from array import array
 from collections import deque
@@ -77,6 +78,7 @@ class Restore:
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = changed(files, self.old)
         self.lost = self.old[L.H_REPAIRING] == L.KERNEL_LOST
+        self._unsure = bool(self.old[L.H_REPAIRING] or self.old[L.H_SYNC_FAILED])  # of pages that look clean
         self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
         self._header = L.regions(options.slots + 1 + len(options.data_files))
         if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
@@ -265,7 +267,7 @@ class Restore:
         old = self.old
         if rewrite or old[L.H_SYNC_FAILED]:
             self._rewrite()
-        self.files.sync_data()  # before the kernel says that they are there
+        self._synced(self.files.sync_data)  # before the kernel says that they are there
         words = Words(self.files.kernel, self.files.kernel_path)
         try:
             self._write_kernel(words)
@@ -279,7 +281,16 @@ class Restore:
             self._mark(words)
         finally:
             words.close()
-        self.files.sync_kernel()
+        self._synced(self.files.sync_kernel)
+
+    def _synced(self, sync: Callable[[], None]) -> None:
+        """A sync that fails leaves pages clean that the disk does not have: the next restore must know."""
+        try:
+            sync()
+        except OSError as error:
+            with contextlib.closing(Words(self.files.kernel, self.files.kernel_path)) as words:
+                words.raw(L.H_SYNC_FAILED, error.errno or errno.EIO)
+            raise
 
     def _mark(self, words: Words) -> None:
         words.raw(L.H_REPAIRING, L.KERNEL_LOST if self.lost else 1)
@@ -308,21 +319,23 @@ class Restore:
         for word in IDENTITY:
             words.raw(word, 0)
         self._mark(words)
-        self.files.sync_kernel()
+        self._synced(self.files.sync_kernel)
         if self.scan.doubtful:
             # On disk before the words that say whose attempts these are, which are among the rest.
             for slot in self.scan.doubtful:
                 words.raw(self._at(slot) + L.S_INFO, 0)
                 words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
-            self.files.sync_kernel()
+            self._synced(self.files.sync_kernel)
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)
         self._write_rest(words, L.H_REPAIRING + 1)
-        self.files.sync_kernel()
+        if self._unsure:
+            words.touch()
+        self._synced(self.files.sync_kernel)
         for word, value in zip(IDENTITY, self.files.identity(), strict=True):
             words.raw(word, value)
         words.raw(L.H_REPAIRING, 0)
-        self.files.sync_kernel()
+        self._synced(self.files.sync_kernel)
 
     def _write_rest(self, words: Words, first: int) -> None:
         """Where compiled code lets two threads run, one gives pieces to the disk while the next are written: their
@@ -339,7 +352,7 @@ class Restore:
                 if unsynced and (syncing is None or syncing.done()):
                     if syncing:
                         syncing.result()
-                    syncing = second.submit(self.files.sync_kernel)
+                    syncing = second.submit(self._synced, self.files.sync_kernel)
                     unsynced = 0
             if syncing:
                 syncing.result()
@@ -375,7 +388,9 @@ class DataFile:
                         buffer = buffers[ahead % len(buffers)]
                         looking.append(threads.submit(self._find, starts[ahead], starts[ahead], buffer))
                 found = buffers[i % len(buffers)]
-                count = looking.popleft().result() if looking else self._find(unit, reached, found)
+                count = looking[0].result() if looking else self._find(unit, reached, found)
+                if looking:
+                    looking.popleft()  # only now: whoever is interrupted above waits for it below
                 reached = self._note(unit, reached, count, found)
                 yield self._stop(unit)
         finally:

@@ -21,6 +21,12 @@ cdef extern from "<sys/file.h>" nogil:
     int LOCK_NB
     int LOCK_UN
 
+cdef inline void errno_set(int code) noexcept:
+    import_errno()[0] = code
+
+cdef extern from "<errno.h>" nogil:
+    int* import_errno "__errno_location"()
+
 cdef extern from "<time.h>" nogil:
     cdef struct c_timespec "timespec":
         long long tv_sec
@@ -29,6 +35,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, long long offset)
+    int c_fdatasync "fdatasync"(int fd)
 
 cdef extern from "<sys/syscall.h>" nogil:
     long SYS_futex
@@ -135,3 +142,17 @@ cdef inline bint futex_wait(unsigned long long address, unsigned int seen, long 
 cdef inline int futex_wake(unsigned long long address, unsigned int count) except -1:
     c_syscall(SYS_futex, <void*>address, FUTEX_WAKE, count, NULL, NULL, 0)
     return 0
+
+cdef inline int sync_data(int fd) except -1:
+    cdef int result, code
+    while True:
+        with nogil:
+            result = c_fdatasync(fd)
+            code = errno
+        if result == 0:
+            return 0
+        if code != EINTR:
+            errno_set(code)
+            PyErr_SetFromErrno(OSError)
+            return -1
+        PyErr_CheckSignals()

@@ -50,6 +50,10 @@ def write_at(fd: int, data: bytes, offset: int) -> int:
     return os.pwrite(fd, data, offset)
 
 
+def sync_data(fd: int) -> None:
+    os.fdatasync(fd)
+
+
 def locked_by_another(fd: int, start: int) -> bool:
     answer = fcntl.fcntl(fd, _GETLK, _request(fcntl.F_WRLCK, start))
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

@@ -3,6 +3,7 @@ from penstock.store cimport layout as L
 from penstock.store cimport syscalls
 from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
+from penstock.store.mutex cimport Mutex
 from penstock.store.offers cimport Offers
 from penstock.store.words cimport Words
 
@@ -15,7 +16,7 @@ cdef class Client:
     cdef readonly str name
     cdef readonly Clock clock
     cdef readonly object options
-    cdef cython.pythread_type_lock mutex
+    cdef Mutex mutex
     cdef readonly bint closed
     cdef readonly dict filling
     cdef readonly list leftovers
@@ -36,6 +37,7 @@ cdef class Client:
     cdef readonly long long index
     cdef readonly u64 owner
 
+    cdef object _turn(self, unsigned long me, object work, tuple arguments)
     cpdef bint is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1
     @cython.locals(done=u64, index=u64)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import PenstockError, SyncFailed
 from penstock.store import layout as L
+from penstock.store import syscalls
 from penstock.store.indexing import IndexNotes
 from penstock.timequeue.notify import Bell
 
@@ -69,7 +70,10 @@ class Offer(Protocol):
     def make(self, ticket: int) -> bool:
         """Offer it; False if that is not possible now."""
 
-    def is_served(self, ticket: int) -> bool: ...
+    def is_served(self) -> bool: ...
+    def is_done(self) -> bool:
+        """Whether it was done, for certain; if not, it will not be. In a turn."""
+
     def take_back(self) -> None: ...
 
 
@@ -96,6 +100,7 @@ class SharedSync:
         self._told = told
         self._served_by_any = served_by_any
         self._kernel = client.kernel
+        self._files = client.files
         self._word = first_word
         self._byte = first_byte
         self._perform = perform
@@ -118,9 +123,12 @@ class SharedSync:
         try:
             while True:
                 bell = self._kernel.get(self._word + BELL) & L.MASK32
-                if offered and offer is not None and offer.is_served(ticket):
+                if offered and offer is not None and offer.is_served():
                     return None
-                self.require_working()
+                if self.failed():
+                    if offered and offer is not None and self._client.turn(offer.is_done):
+                        return None  # by a leader whose sync had not failed
+                    self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
                     return self._client.turn(then, False, *arguments)
                 if self._may_lead(waits):
@@ -145,33 +153,42 @@ class SharedSync:
         finally:
             self._end_leading()
 
+    def failed(self) -> int:
+        """The error number of a sync that failed, or 0."""
+        return self._kernel.get(L.H_SYNC_FAILED) or self._told.code
+
     def require_working(self) -> None:
-        code = self._kernel.get(L.H_SYNC_FAILED) or self._told.code
+        code = self.failed()
         if code:
             raise SyncFailed(self._client.name, code)
 
     def _may_lead(self, waits: int) -> bool:
         """Take a byte to lead by; False if others have those we may take. One that has waited long needs none."""
-        me = threading.get_ident()
+        me = syscalls.get_ident()
         for i in range(min(waits + 1, LEADERS)):
             if self._leaders.setdefault(i, me) == me:  # threads of a process share its locked bytes
-                if self._client.files.clients.take(self._byte + i):
+                if self._files.clients.take(self._byte + i):
                     return True
                 self._leaders.pop(i, None)
         return waits >= LEADERS
 
-    def _end_leading(self) -> None:
+    def _end_leading(self) -> int:
         """Give back what this thread leads by, wherever an interrupt or an error may have come, and tell the others."""
-        me = threading.get_ident()
+        if not self._leaders:
+            return 0
+        me = syscalls.get_ident()
         for i, leader in list(self._leaders.items()):
             if leader == me:
                 try:
-                    self._client.files.clients.leave(self._byte + i)
+                    self._files.clients.leave(self._byte + i)
                 finally:
                     self._leaders.pop(i, None)
-                # Only now: whoever is told and has not been served must find the byte free.
-                self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
-                self._bell.ring(L.MASK32)
+                # Only now: whoever is told and has not been served must find the byte free. And whoever found it taken
+                # was being filled before: where nothing is, no put sleeps.
+                if self._serve is None or self._kernel.get(L.H_FILLING) != 0:
+                    self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
+                    self._bell.ring(L.MASK32)
+        return 0
 
     def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._gather is not None:
@@ -259,10 +276,11 @@ class Syncs:
         itself and have all others wait for the next: it lets them run, until they are there or time is up."""
         expected = self._kernel.get(L.H_SYNC_GROUP)
         filling = self._kernel.get(L.H_FILLING)
-        deadline = time.perf_counter() + longest_s
-        while filling < expected and time.perf_counter() < deadline:
-            os.sched_yield()
-            filling = self._kernel.get(L.H_FILLING)
+        if filling < expected:
+            deadline = time.perf_counter() + longest_s
+            while filling < expected and time.perf_counter() < deadline:
+                os.sched_yield()
+                filling = self._kernel.get(L.H_FILLING)
         self._kernel.note(L.H_SYNC_GROUP, filling)
 
     def _sync_data(self, number: int, doubtful: bool) -> None:
@@ -272,7 +290,7 @@ class Syncs:
         """Data files first: a slot's word on disk never speaks of a record that is not."""
         self._client.retire_kept()
         if doubtful:
-            self._client.turn(self._kernel.words.touch)
+            self._client.turn(self._client.words.touch)
         settled, limit = self._client.turn(self._begin_index, number)
         self.commits.wait(self.commits.ticket())
         self._told.sync(self._files.sync_kernel)

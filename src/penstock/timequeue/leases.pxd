@@ -17,6 +17,8 @@ cdef class Look:
     cdef readonly double sleep_s
     cdef readonly bint again
 
+cdef Message _checked(object message)
+
 @cython.final
 cdef class Consumer:
     cdef Client _client
@@ -40,5 +42,5 @@ cdef class Consumer:
     cpdef int _release(self, Message message, u64 delay_us) except -1
     cpdef int _extend(self, Message message, u64 span_us) except -1
     cpdef int ack(self, object messages) except -1
-    cpdef int release(self, Message message, u64 delay_us) except -1
-    cpdef int extend(self, Message message, u64 span_us) except -1
+    cpdef int release(self, object message, u64 delay_us) except -1
+    cpdef int extend(self, object message, u64 span_us) except -1

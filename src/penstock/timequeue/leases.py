@@ -7,8 +7,9 @@ harms nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from penstock.errors import Corrupt, LeaseLost
+from penstock.errors import Corrupt, LeaseLost, Misuse
 from penstock.message import DONE, PENDING, Message, Receiver, new_message
 from penstock.store import layout as L
 from penstock.store import record
@@ -32,6 +33,12 @@ class Look:
         self.seen = seen
         self.sleep_s = sleep_s
         self.again = again  # something came back: look once more
+
+
+def _checked(message: Any) -> Message:
+    if not isinstance(message, Message):
+        raise Misuse(f"{message!r} is not a message")
+    return message
 
 
 class Consumer:
@@ -173,15 +180,16 @@ class Consumer:
         self._client.turn(self._ack, messages)
 
     def release(self, message: Message, delay_us: int) -> None:
-        self._client.turn(self._release, message, delay_us)
+        self._client.turn(self._release, _checked(message), delay_us)
 
     def extend(self, message: Message, span_us: int) -> None:
-        self._client.turn(self._extend, message, span_us)
+        self._client.turn(self._extend, _checked(message), span_us)
 
     def _ack(self, messages: Iterable[Message]) -> None:
         kernel = self._kernel
         lost = None
-        for message in messages:
+        for given in messages:
+            message = _checked(given)
             if not self._held(message):
                 lost = lost or message
                 continue

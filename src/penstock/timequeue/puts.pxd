@@ -73,12 +73,13 @@ cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, o
 cdef class Offered:
     cdef Client _client
     cdef Entry _item
+    cdef readonly tuple of
 
     cpdef bint make(self, u64 ticket) except -1
     cdef u64 _now_us(self) except? 0
-    cpdef bint is_served(self, u64 ticket) except -1
+    cpdef bint is_served(self) except -1
+    cpdef bint is_done(self) except -1
     cpdef int take_back(self) except -1
-    cpdef int end(self) except -1
 
 @cython.final
 cdef class Producer:
@@ -90,6 +91,7 @@ cdef class Producer:
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max
 
+    @cython.locals(item=Entry)
     cpdef int put(self, list items, bint sync, bint batch) except -1
     @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -21,12 +22,11 @@ from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
 from penstock.store.kernel import NO_NUMBER, NO_ROOM, NO_SLOT
-from penstock.timequeue.clients import TOMBSTONE, Client
+from penstock.timequeue.clients import OFFER, TOMBSTONE, Client
 
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
 RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
 
-OFFER = "offer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PADDING = bytes(L.UNIT_BYTES)
 
@@ -213,6 +213,7 @@ class Offered:
     def __init__(self, client: Client, item: Entry) -> None:
         self._client = client
         self._item = item
+        self.of = (item.slot, item.number)
 
     def make(self, ticket: int) -> bool:
         if self._client.offering.setdefault(OFFER, self) is not self:
@@ -223,16 +224,16 @@ class Offered:
     def _now_us(self) -> int:
         return self._client.clock.wall_us()
 
-    def is_served(self, ticket: int) -> bool:
-        return self._client.offers.is_served(self._client.index, ticket)
+    def is_served(self) -> bool:
+        return self._client.offers.is_served(self._client.index, self._item.number)
+
+    def is_done(self) -> bool:
+        self._client.offers.withdraw(self._client.index)
+        self._client.kernel.commit()
+        return not self._client.is_filling(self._item.slot, self._item.number)
 
     def take_back(self) -> None:
         self._client.offers.take_back(self._client.index)
-
-    def end(self) -> None:
-        if self._client.offering.get(OFFER) is self:
-            self.take_back()
-            self._client.offering.pop(OFFER, None)
 
 
 class Producer:
@@ -262,9 +263,20 @@ class Producer:
             if not self._client.regain():
                 raise
             self._put_now(items, sync, batch)
+        except OSError as error:
+            if not self._may_make_room_on_disk(error):
+                raise
+            for item in items:
+                item.forget()
+            self._put_now(items, sync, batch)
         except OutOfNumbers:
             self._client.syncs.sync_index()
             self._put_now(items, sync, batch)
+
+    def _may_make_room_on_disk(self, error: OSError) -> bool:
+        """Bodies of their own stay on the disk until an index sync after their message has gone."""
+        full = error.errno == errno.ENOSPC and not isinstance(error, PenstockError)
+        return full and self._kernel.get(L.H_KEPT) > 0 and self._client.regain()
 
     def _mark_batch(self, items: list[Entry]) -> None:
         for item in items:
@@ -314,11 +326,8 @@ class Producer:
             if sync:
                 commits = client.syncs.commits
                 offer = Offered(client, items[0]) if len(items) == 1 else None
-                try:
-                    commits.wait(commits.ticket(), self._publish_committed, items, offer=offer)
-                finally:
-                    if offer is not None:
-                        offer.end()
+                commits.wait(commits.ticket(), self._publish_committed, items, offer=offer)
+                client.end_offer([(item.slot, item.number) for item in items])
             else:
                 client.turn(self._publish, items)
         except BaseException:

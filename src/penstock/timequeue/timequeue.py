@@ -64,7 +64,10 @@ def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
 
 
 def queue_path(path: str | os.PathLike[str]) -> Path:
-    if os.fspath(path) == "":
+    name = os.fspath(path)
+    if not isinstance(name, str) or "\0" in name:
+        raise Misuse(f"the path of a queue must be a str or Path without null characters, not {path!r}")
+    if name == "":
         raise Misuse("the path of the queue is empty")
     return Path(os.path.abspath(path))
 
@@ -459,7 +462,7 @@ class TimeQueue:
         """Pickled and copied as another client of the same queue: what multiprocessing needs."""
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
-        return _reopen, (self.name, self._busy_s)
+        return _reopen, (type(self), self.name, self._busy_s)
 
     def __repr__(self) -> str:
         return f"<TimeQueue {self.name}{' (closed)' if self._closed else ''}>"
@@ -471,8 +474,8 @@ class TimeQueue:
                 client.forget()
 
 
-def _reopen(path: str, busy_s: float) -> TimeQueue:
-    return TimeQueue(path, busy_s=busy_s)
+def _reopen(kind: type[TimeQueue], path: str, busy_s: float) -> TimeQueue:
+    return kind(path, busy_s=busy_s)
 
 
 # ---------------------------------------------------------------- fork: the child has no part in its parent's clients
