@@ -225,6 +225,42 @@ def test_a_put_that_is_interrupted_takes_its_offer_back(queue: Queues) -> None:
     assert [message.data for message in q.get_many(5)] == [b"y"]
 
 
+def test_a_put_that_a_leader_publishes_while_another_sync_fails_is_confirmed(queue: Queues) -> None:
+    """Its own sync did not fail: to say so would be wrong, with the message in the queue."""
+    q = durable(queue)
+    client = q._mine()
+    word = client.kernel.clients_at + client.index * L.CLIENT_WORDS + L.C_OFFER
+
+    class StopBeforeServing(Watch):
+        def store(self, path: str, index: int, value: int) -> None:
+            if index == word and value == 0:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+    def lead() -> None:
+        rig.observe(StopBeforeServing(lambda n: None))
+        mine = q._mine()
+        assert mine.syncs.commits._may_lead(0)
+        until(lambda: mine.kernel.client_word(client.index, L.C_OFFER) != 0)
+        mine.syncs.commits._lead(nothing, ())
+
+    leader = forked(lead)
+    until(lambda: not client.files.clients.take(LEADER_BYTE) or client.files.clients.leave(LEADER_BYTE))
+
+    def fail() -> None:
+        os.waitpid(leader, os.WUNTRACED)
+        client.kernel.note(L.H_SYNC_FAILED, errno.EIO)  # as a second leader does, without the lock
+        time.sleep(0.05)
+        os.kill(leader, signal.SIGCONT)
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    q.put(b"x")
+    failing.join()
+    assert ended(leader) in (0, 1)
+    assert q.qsize() == 1
+    client.kernel.note(L.H_SYNC_FAILED, 0)
+
+
 def test_an_index_sync_that_finds_the_queue_busy_is_no_failed_sync(queue: Queues) -> None:
     q = durable(queue, busy_s=0.1)
     q.put(b"x")

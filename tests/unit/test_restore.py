@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import time
@@ -984,3 +986,35 @@ def test_a_record_inside_one_that_spans_two_chunks_is_none(path: Path) -> None:
     assert record.fault(inner, read_options(path).signature, 4, 4, border + 10) is None
     assert restore_queue(path) == []
     assert contents(path) == [body, b"behind"]
+
+
+@pytest.mark.parametrize("failing", range(1, 5))
+def test_after_a_sync_that_failed_in_a_restore_the_next_one_writes_every_page(wrecked: Path, failing: int) -> None:
+    """The system leaves the pages of a failed sync clean: what looks right in memory may not be on the disk."""
+
+    class Fails(Loss):
+        syncs = 0
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.SYNC and Path(os.readlink(f"/proc/self/fd/{target}")).name in ("kernel", "data.0"):
+                self.syncs += 1
+                if self.syncs == failing:
+                    raise OSError(errno.EIO, "it failed")
+
+    rig.observe(Fails(wrecked))
+    try:
+        with pytest.raises(OSError, match="it failed"):
+            restore_queue(wrecked)
+    finally:
+        rig.observe(None)
+    loss = Loss(wrecked)
+    rig.observe(loss)
+    try:
+        restore_queue(wrecked)
+    finally:
+        rig.observe(None)
+    page_words = L.PAGE_BYTES // L.WORD_BYTES
+    pages = {index // page_words for phase in loss.phases for index, _ in phase}
+    assert pages == set(range(len(loss.base) // L.PAGE_BYTES))
+    with penstock.open(wrecked) as queue:
+        assert queue.stats().sync_failed is None
