@@ -160,7 +160,11 @@ def test_a_leader_publishes_for_those_that_sleep(queue: Queues) -> None:
             turns += kind == rig.LOCK and os.readlink(f"/proc/self/fd/{target}").endswith("lock")
 
     rig.observe(Count(lambda n: None))
+    started_s = time.monotonic()
+    client = q._mine()
+    client.syncs.commits._usual_s = 10.0  # so it is the bell that ends its sleep
     q.put(b"x")
+    assert time.monotonic() - started_s < 5
     rig.observe(None)
     assert ended(leader) == 0
     assert turns == 1, "it reserved, slept, and found its message published"

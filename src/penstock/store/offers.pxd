@@ -15,7 +15,7 @@ cdef class Offers:
     cpdef bint is_served(self, u64 client, u64 number) noexcept
     cpdef void take_back(self, u64 client) noexcept
     cpdef void withdraw(self, u64 client) noexcept
-    @cython.locals(client=u64, offer=u64, late=u64)
+    @cython.locals(client=u64, offer=u64, late=u64, count=int)
     cpdef int serve(self, u64 number) except -1
     @cython.locals(slot=u64, number=u64)
     cdef int _serve(self, u64 client, u64 offer) except -1

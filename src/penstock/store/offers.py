@@ -34,13 +34,16 @@ class Offers:
         """Before a put of this client ends in any other way. As part of the open transaction."""
         self._words.put(self._at(client) + L.C_OFFER, 0)
 
-    def serve(self, number: int) -> None:
-        """Sync ``number`` is complete: publish what was offered to it or to an earlier one."""
+    def serve(self, number: int) -> int:
+        """Sync ``number`` is complete: publish what was offered to it or to an earlier one; how many offers."""
+        count = 0
         for client in range(self._words.load(L.H_CLIENTS_HIGH)):
             offer = self._words.load(self._at(client) + L.C_OFFER)
             late = (number - (offer >> L.TICKET_SHIFT)) & L.TICKET_MASK
             if offer != 0 and late <= L.TICKET_MASK // 2:
                 self._serve(client, offer)
+                count += 1
+        return count
 
     def _serve(self, client: int, offer: int) -> None:
         slot = offer & L.MASK32

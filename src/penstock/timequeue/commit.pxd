@@ -43,10 +43,11 @@ cdef class SharedSync:
     cdef bint _served_by_any
     cdef object _gather
     cdef object _serve
+    cdef bint _served
     cdef dict _leaders
     cdef object _bell
     cdef LocalFiles _files
-    cdef double _usual_s
+    cdef public double _usual_s
 
     @cython.locals(i=int)
     cpdef bint _may_lead(self, int waits) except -1

@@ -92,11 +92,12 @@ class SharedSync:
         *,
         served_by_any: bool,
         gather: Callable[[float], None] | None = None,
-        serve: Callable[[int], None] | None = None,
+        serve: Callable[[int], int] | None = None,
     ) -> None:
         self._client = client
         self._gather = gather
         self._serve = serve
+        self._served = False
         self._told = told
         self._served_by_any = served_by_any
         self._kernel = client.kernel
@@ -184,8 +185,9 @@ class SharedSync:
                 finally:
                     self._leaders.pop(i, None)
                 # Only now: whoever is told and has not been served must find the byte free. And whoever found it taken
-                # was being filled before: where nothing is, no put sleeps.
-                if self._serve is None or self._kernel.get(L.H_FILLING) != 0:
+                # was being filled before: where nobody was served and nothing is being filled, no put sleeps.
+                if self._serve is None or self._served or self._kernel.get(L.H_FILLING) != 0:
+                    self._served = False
                     self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
                     self._bell.ring(L.MASK32)
         return 0
@@ -238,8 +240,8 @@ class SharedSync:
 
     def _finish(self, number: int, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self.require_working()
-        if number and self._serve is not None:
-            self._serve(number)
+        if number and self._serve is not None and self._serve(number):
+            self._served = True
         if number > self._kernel.get(self._word + DONE):
             self._kernel.note(self._word + DONE, number)
         return then(True, *arguments)
