@@ -4,10 +4,12 @@ VENV    ?= .venv
 MINUTES ?= 10
 export VENV
 
-# What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the kill rig).
+# What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the rest).
 TESTS      ?= tests
 TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
-PYTEST     ?= -q -n logical
+PYTEST     ?= -q -n logical --dist worksteal
+# Interpreted, on files in memory where there is room for them: on a disk the compiled core has just been tested.
+MEMORY     := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 # Those with Spark run in one process, beside no others: each process would start a Spark of its own.
 TESTS_SPARK ?= $(if $(filter tests,$(TESTS)),tests/spark)
 # What the tests need; without `spark` those with Spark are skipped.
@@ -37,7 +39,7 @@ ifneq ($(TESTS_SPARK),)
 	@$(CORE) && PYTHONPATH=$$core $(PY) -m pytest -q $(TESTS_SPARK)
 endif
 	@echo "penstock: tests, interpreted core"
-	@PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
+	@$(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
 
 lint:  ## check style, types and the layers of the package
 	$(SETUP) run build lint

@@ -52,8 +52,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     scenarios = "\n".join(
-        f"  {letter}  {title.format(waiting=DEFAULT.waiting, deep=DEFAULT.deep, stream_gb=DEFAULT.stream_gb)}"
-        for letter, title in TITLES.items()
+        f"  {letter}  {title.format(**dataclasses.asdict(DEFAULT))}" for letter, title in TITLES.items()
     )
     parser = argparse.ArgumentParser(
         prog="python -m bench",

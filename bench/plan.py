@@ -25,6 +25,7 @@ TITLES = {
     "l": "durable put, single, one producer",
     "m": "durable put, single, 16 producer processes",
     "n": "durable put in batches of 1000",
+    "o": "restore of a queue with {restored:,} messages of 2 KiB against reading its data file once",
 }
 UNITS = dict.fromkeys("abcdefgmn", RATE) | dict.fromkeys("hil", SECONDS)
 DURABLE = "lmn"
@@ -102,6 +103,8 @@ DEPTH_TARGETS = {
     "open": 1.5,
 }
 MEMORY_TARGET_BYTES = 200 * 10**6
+RESTORE_TARGET = 3.0
+RESTORE_TARGET_BYTES = 500 * 10**6
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class Sizes:
     durable_turns: int
     producing_s: float
     durable_batched: dict[int, int]
+    restored: int
 
 
 DEFAULT = Sizes(
@@ -139,6 +143,7 @@ DEFAULT = Sizes(
     durable_turns=60,
     producing_s=1.25,
     durable_batched={200: 20_000, 4096: 10_000},
+    restored=1 << 20,
 )
 QUICK = Sizes(
     rounds=3,
@@ -155,6 +160,7 @@ QUICK = Sizes(
     durable_turns=20,
     producing_s=0.5,
     durable_batched={200: 10_000, 4096: 4_000},
+    restored=1 << 17,
 )
 
 # Slow systems move fewer messages, so that a run ends; a rate is a rate.

@@ -33,6 +33,8 @@ def tables(results: Results, sizes: Sizes) -> str:
         parts.append(_depth_table(results, sizes))
     if results.memory:
         parts.append(_memory_note(results, sizes))
+    if results.restores:
+        parts.append(_restore_table(results, sizes))
     verdicts = results.verdicts()
     if verdicts:
         parts.append(_targets_table(verdicts))
@@ -40,7 +42,9 @@ def tables(results: Results, sizes: Sizes) -> str:
 
 
 def title(scenario: str, sizes: Sizes) -> str:
-    return TITLES[scenario].format(waiting=sizes.waiting, deep=sizes.deep, stream_gb=sizes.stream_gb)
+    return TITLES[scenario].format(
+        waiting=sizes.waiting, deep=sizes.deep, stream_gb=sizes.stream_gb, restored=sizes.restored
+    )
 
 
 def _group_table(results: Results, scenario: str, size: int, sizes: Sizes) -> str:
@@ -121,6 +125,26 @@ def _memory_note(results: Results, sizes: Sizes) -> str:
     return _table(f"k  {title('k', sizes)}", heads, [row])
 
 
+def _restore_table(results: Results, sizes: Sizes) -> str:
+    verdicts = [verdict for verdict in results.verdicts() if verdict.scenario == "o" and verdict.reference]
+    rows = []
+    for verdict, (restore, reading, ratio, anonymous) in zip(verdicts, results.restores.values(), strict=True):
+        rows.append(
+            [
+                verdict.subject,
+                duration(restore.median),
+                duration(reading.median),
+                factor(ratio.median),
+                f"{factor(ratio.low)} – {factor(ratio.high)}",
+                size_of(anonymous),
+                f"<= {factor(verdict.target)}",
+                yes(verdict.met),
+            ]
+        )
+    heads = ["", "restore", "reading", "ratio", "lowest – highest round", "highest RssAnon", "target", ""]
+    return _table(f"o  {title('o', sizes)}", heads, rows)
+
+
 def _targets_table(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
@@ -188,4 +212,4 @@ def yes(met: bool) -> str:
 
 
 # How a figure that is compared with nothing is shown, where it is no duration.
-PLAIN = {"k": size_of, "m": number}
+PLAIN = {"k": size_of, "m": number, "o": size_of}

@@ -12,6 +12,8 @@ from bench.plan import (
     DEPTH_TARGETS,
     MEMORY_TARGET_BYTES,
     RAW,
+    RESTORE_TARGET,
+    RESTORE_TARGET_BYTES,
     SHARING_TARGETS,
     TITLES,
     UNITS,
@@ -67,6 +69,8 @@ class Results:
         # what many producers share, to {round: value}
         self.sharing: dict[str, dict[int, float]] = defaultdict(dict)
         self.memory: dict[str, Any] | None = None
+        # order and kernel to restore, reading and their ratio, and the most anonymous memory in bytes
+        self.restores: dict[str, tuple[Figure, Figure, Figure, float]] = {}
 
     def add(self, scenario: str, body_bytes: int, system: str, round_number: int, value: float) -> None:
         self.samples[scenario, body_bytes, system][round_number] = value
@@ -137,6 +141,12 @@ class Results:
         if self.memory:
             peak = Figure.of([self.memory["peak_bytes"]])
             found.append(_judge(Target("k", None, MEMORY_TARGET_BYTES, at_least=False), "RssAnon", None, peak))
+        for name, (_, _, ratio, _) in self.restores.items():
+            target = Target("o", "reading", RESTORE_TARGET, at_least=False)
+            found.append(_judge(target, f"restore: {name}", None, ratio))
+        if self.restores:
+            most = Figure.of([max(anonymous for *_, anonymous in self.restores.values())])
+            found.append(_judge(Target("o", None, RESTORE_TARGET_BYTES, at_least=False), "RssAnon", None, most))
         return found
 
     def _verdict(self, target: Target, body_bytes: int) -> list[Verdict]:
@@ -158,6 +168,11 @@ class Results:
                 for name, rounds in self.sharing.items()
             },
             "memory": self.memory,
+            "restores": {
+                name: {"restore_s": asdict(restore), "read_s": asdict(reading), "ratio": asdict(ratio)}
+                | {"anonymous_bytes": anonymous}
+                for name, (restore, reading, ratio, anonymous) in self.restores.items()
+            },
             "targets": [asdict(verdict) for verdict in self.verdicts()],
         }
 

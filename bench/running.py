@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from bench import restore_speed
 from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, Sizes, count_for
 from bench.report import body
 from bench.results import OURS, Results
@@ -39,7 +40,16 @@ class Run:
         if "k" in self.wanted:
             self._say("memory: streaming")
             self.results.memory = memory.stream(self.below, stream_bytes=int(self.sizes.stream_gb * 1e9))
+        if "o" in self.wanted:
+            self._restore()
         return self.results
+
+    def _restore(self) -> None:
+        for order in restore_speed.ORDERS:
+            self._say(f"o: restoring, {order}")
+            rounds, messages = self.sizes.rounds, self.sizes.restored
+            for row in restore_speed.measure(self.below, order=order, rounds=rounds, messages=messages):
+                self.results.restores[row.name] = (*row.wall(), row.anonymous_bytes)
 
     def _round(self, number: int) -> None:
         for letters in TOGETHER:

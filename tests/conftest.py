@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.store.files import Clock
 from penstock.timequeue import check_queue
 
 WALL_START_S = 1_700_000_000
@@ -23,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: the test damages its queue; it is not checked at the end")
 
 
-class SimulatedClock:
+class SimulatedClock(Clock):
     """Time that passes only when it is told to. The wall clock can be set; boot time, as in life, only advances."""
 
     def __init__(self) -> None:

@@ -47,6 +47,8 @@ def encode_meta(type: str | None, key: str | None, headers: dict[str, str] | Non
         meta = _encode_meta(Meta(type, key, headers or None))
     except UnicodeEncodeError as error:
         raise Misuse(f"type, key and headers must be valid Unicode: {error}") from error
+    except TypeError as error:  # a kind of str that is more than a str
+        raise Misuse(f"type, key and headers must be plain str: {error}") from error
     if len(meta) > META_BYTES_MAX:
         raise Misuse(f"type, key and headers take {len(meta)} bytes; at most {META_BYTES_MAX} are possible")
     return meta

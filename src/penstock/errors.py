@@ -45,6 +45,7 @@ class QueueFull(PenstockError, _queue.Full):
         self.queue = queue
         self.which = which
         self.size = size
+        self.what = what
 
 
 class QueueEmpty(PenstockError, _queue.Empty):

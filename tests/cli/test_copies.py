@@ -251,6 +251,32 @@ def test_import_names_a_wrong_line(run: Run, orders: Path, small: Path, tmp_path
     assert bodies(small) == before
 
 
+def test_import_that_skips_past_the_end_says_so(run: Run, orders: Path, small: Path, tmp_path: Path) -> None:
+    run("export", orders, tmp_path / "x")
+    before = bodies(small)
+    line = one_error(run("import", small, tmp_path / "x", "--skip", "4", code=exits.USAGE))
+    assert line.endswith(f"{tmp_path / 'x'}: --skip 4 is past the end: it has 3 messages; nothing was put")
+    text = (tmp_path / "x").read_text()
+    assert "standard input: --skip 9" in one_error(run("import", small, "--skip", "9", input=text, code=exits.USAGE))
+    assert run("import", small, tmp_path / "x", "--skip", "3").stdout == "0 messages put\n"
+    assert bodies(small) == before
+
+
+def test_import_names_the_file_that_is_no_export(run: Run, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('nonsense\n{"messages":0}\n')
+    assert f"{tmp_path / 'x'}: line 1:" in one_error(run("import", small, tmp_path / "x", code=exits.USAGE))
+    assert "standard input: line 1:" in one_error(run("import", small, input="nonsense", code=exits.USAGE))
+
+
+def test_export_names_the_file_that_cannot_be_written(run: Run, start: Start, orders: Path, tmp_path: Path) -> None:
+    assert "/dev/full: No space left" in one_error(run("export", orders, "/dev/full", code=exits.SYSTEM))
+    missing = tmp_path / "no" / "x"
+    assert f" {missing}: No such file" in one_error(run("export", orders, missing, code=exits.SYSTEM))
+    with open("/dev/full", "wb") as full:
+        process = start("export", orders, stdout=full)
+    assert process.communicate(timeout=END_S)[1] == b"penstock: standard output: No space left on device\n"
+
+
 def test_import_of_a_file_that_is_not_there_is_one_line(run: Run, small: Path, tmp_path: Path) -> None:
     assert "nofile" in one_error(run("import", small, tmp_path / "nofile", code=exits.SYSTEM))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
+import sys
+import termios
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -87,6 +91,11 @@ def test_get_follow_writes_what_comes_until_ctrl_c(run: Run, start: Start, small
         assert (stats.acks, stats.pending, stats.waiting, len(stats.clients)) == (2, 0, 0, 1)
 
 
+def unread_bytes(pipe: IO[bytes]) -> int:
+    """What is in a pipe and not yet in the buffer of its reader."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_get_follow_that_is_interrupted_while_its_reader_is_slow_loses_nothing(start: Start, large: Path) -> None:
     """Every message is either whole in the output or in the queue again; what was acknowledged is in the output."""
     bodies = [b"%05d" % i + b"x" * 1000 for i in range(2000)]
@@ -96,7 +105,8 @@ def test_get_follow_that_is_interrupted_while_its_reader_is_slow_loses_nothing(s
         assert process.stdout is not None
         seen = process.stdout.read(5 * 1006)
         end = time.monotonic() + END_S
-        while q.stats().acks < 20 and time.monotonic() < end:  # now the pipe fills and the writer waits in it
+        while unread_bytes(process.stdout) < 1006:  # then the writer waits until that is read
+            assert time.monotonic() < end
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         seen += process.stdout.read()  # not communicate(), which passes over what is buffered here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -62,6 +63,34 @@ def test_repair_after_power_loss_restores_a_queue_that_looks_fine(run: Run, smal
     assert found == {"path": str(small), "ok": True, "findings": []}
     assert "fine" in run("check", small).stdout
     assert run("get", small).stdout == "a\n"
+
+
+def test_repair_makes_what_is_missing_or_damaged_and_says_what_was_lost(run: Run, small: Path) -> None:
+    run("put", small, "a")
+    (small / "queue.json").write_text("{")
+    (small / "lock").unlink()
+    one_error(run("get", small, code=exits.DAMAGED))
+    dry = run("repair", small, "--dry-run", code=exits.NOTHING).stdout
+    assert "lease_s is now 60.0" in dry and "queue.json.damaged" in dry and f"{small / 'lock'}:0: it is missing" in dry
+    assert not (small / "lock").exists()
+    done = run("repair", small).stdout
+    assert done.splitlines()[:-1] == dry.splitlines()[:-1]
+    assert run("get", small).stdout == "a\n"
+    (small / "kernel").unlink()
+    assert f"penstock repair {small}" in one_error(run("put", small, "b", code=exits.NO_QUEUE))
+    assert "may be back" in run("repair", small, "--after-power-loss").stdout
+    assert run("get", small).stdout == "a\n"
+
+
+def test_check_says_that_a_restore_is_due_and_why(run: Run, small: Path, tmp_path: Path) -> None:
+    run("put", small, "a")
+    copy = tmp_path / "copy"
+    shutil.copytree(small, copy)
+    text = run("check", copy, code=exits.NOTHING).stdout
+    assert f"{copy / 'kernel'}:" in text and "to be restored" in text and "copied" in text
+    run("repair", copy, "--dry-run", code=exits.NOTHING)
+    assert run("get", copy).stdout == "a\n"
+    assert "fine" in run("check", copy).stdout
 
 
 def test_doctor_finds_what_a_queue_needs_on_this_machine(run: Run, small: Path, tmp_path: Path) -> None:

@@ -1152,3 +1152,11 @@ def test_the_error_of_a_block_is_not_hidden_by_a_lost_lease(kind: Local) -> None
         q.close()
         raise KeyError("the block's own")
     assert "closed" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("given", [None, "x", b"id", 7])
+def test_what_is_no_message_is_refused(kind: Local, given: Any) -> None:
+    q = kind.make()
+    for call in (q.ack, lambda m: q.ack_many([m]), q.release, lambda m: q.extend(m, 5)):
+        with pytest.raises(penstock.Misuse, match="not a message"):
+            call(given)

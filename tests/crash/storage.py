@@ -92,6 +92,7 @@ class Disk:
             self._before[file] = Path(file).read_bytes()
         self._names = dict(self._bodies_before)  # as they are now; a file is known by its path and when it was made
         self.log: list[Event] = []
+        self._named: set[str] = set()  # names that ever were in bodies/
         self.between: Callable[[str, str], None] | None = None  # before an effect: may do something else, or raise
         self._stored: tuple[int, int] | None = None
         self._syncing: tuple[str, int] | None = None
@@ -151,13 +152,14 @@ class Disk:
             self.log.append((WROTE, self._names[name] if is_body else path, offset, bytes(data)))
         elif is_body and kind == rig.OPEN and name not in self._names:
             self._names[name] = f"{path}@{len(self.log)}"
+            self._named.add(name)
             self.log.append((NAMED, name, self._names[name], None))
         elif is_body and kind in (rig.UNLINK, rig.RENAME) and self._names.pop(name, None) is not None:
             self.log.append((NAMED, name, None, None))
 
     def had_body(self, name: str) -> bool:
         """Whether there ever was such a file in ``bodies/``."""
-        return any(kind == NAMED and what == name for kind, what, _, _ in self.log)
+        return name in self._named
 
     def turning_points(self) -> list[int]:
         """Places just after a write to a file or the end of a sync: more depends on these than on others."""
@@ -172,8 +174,10 @@ class Disk:
         image = self.image(random.Random(0), at, EVERYTHING)
         del self.log[at:]
         self._names = dict(self._bodies_before)
+        self._named.clear()
         for kind, name, path, _ in self.log:
             if kind == NAMED:
+                self._named.add(name)
                 _rename(self._names, name, path)
         image.write(self.root)
 

@@ -1,8 +1,6 @@
 """Kill -9 at every store of every operation (issue of S6, T10): nothing confirmed is lost, nothing is invented, nobody
 is wedged, and order, lists and counts are right, whoever opens the queue next."""
 
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +9,9 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
-from tests.crash.rig import clone, contents, every_step, in_child, killed_at
+from penstock.timequeue.puts import Offered, entry
+from tests.crash.rig import CHECKED_AGAIN, contents, every_step, in_child, killed_at
+from tests.snapshot import FAST, Snapshot
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
@@ -31,18 +31,12 @@ def fill(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("crash") / "template"
-    fill(path)
-    return path
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """In memory where possible: thousands of queues are opened and synced, and no power is cut here."""
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="penstock-kill-", dir=where) as folder:
-        yield Path(folder)
+def saved() -> Iterator[Snapshot]:
+    """In memory where possible: the queue is opened and synced thousands of times, and no power is cut here."""
+    with tempfile.TemporaryDirectory(prefix="penstock-kill-", dir=FAST) as folder:
+        path = Path(folder) / "queue"
+        fill(path)
+        yield Snapshot(path)
 
 
 def opened(path: Path) -> penstock.TimeQueue:
@@ -59,7 +53,7 @@ def taken(count: int) -> Callable[[Path], tuple[penstock.TimeQueue, list[penstoc
 
 def holds_expired(path: Path) -> penstock.TimeQueue:
     queue = opened(path)
-    queue.get_many(5, lease=0.000001)
+    queue.get_many(3, lease=0.000001)
     return queue
 
 
@@ -70,8 +64,6 @@ def after_a_death(path: Path) -> penstock.TimeQueue:
         other = opened(path)
         other.get_many(5)
         client = other._mine()
-        from penstock.timequeue.puts import entry
-
         items = [
             entry(b"half", 1, None, None, 0, None, None, None),
             entry(b"x" * 4000, 1, None, None, 0, None, None, None),
@@ -80,6 +72,21 @@ def after_a_death(path: Path) -> penstock.TimeQueue:
         other._producer._copy(items, 1, sync=False, batch=True)
 
     in_child(die)
+    return opened(path)
+
+
+def beside_an_offer(path: Path) -> penstock.TimeQueue:
+    """A client died after it had offered its message to the leader of the next sync."""
+
+    def offer() -> None:
+        other = opened(path)
+        client = other._mine()
+        item = entry(b"offered", 1, None, None, 0, None, None, None)
+        client.turn(other._producer._reserve, [item])
+        other._producer._copy([item], 1, sync=False, batch=True)
+        assert Offered(client, item).make(client.syncs.commits.ticket())
+
+    in_child(offer)
     return opened(path)
 
 
@@ -102,10 +109,11 @@ ATOMIC = {
     "put between scheduled ones": (opened, lambda q: q.put(b"new", deliver_at=FAR + 6)),
     "put before all scheduled ones": (opened, lambda q: q.put(b"new", deliver_at=FAR - 1)),
     "put with commit": (opened, lambda q: q.put(b"new", durability="commit")),
+    "put with commit beside an offer": (beside_an_offer, lambda q: q.put(b"new", durability="commit")),
     "put of a body of its own": (opened, lambda q: q.put(b"n" * 5000)),
     "put_many": (opened, lambda q: q.put_many(BATCH)),
     "get": (opened, lambda q: q.get()),
-    "get_many": (opened, lambda q: q.get_many(7)),
+    "get_many": (opened, lambda q: q.get_many(4)),
     "ack": (taken(1), lambda p: p[1][0].ack()),
     "ack of one among many": (taken(9), lambda p: p[1][4].ack()),
     "release": (taken(3), lambda p: p[1][1].release()),
@@ -116,59 +124,62 @@ ATOMIC = {
     "return of expired leases": (holds_expired, lambda q: q.get_many(1)),
     "reap of a dead client": (after_a_death, lambda q: q.get_many(1)),
     "open": (lambda path: path, lambda path: penstock.open(path, busy_s=2)),
-    "close with messages": (taken(6), lambda p: p[0].close()),
+    "close with messages": (taken(3), lambda p: p[0].close()),
 }
 
 
 def few(path: Path) -> penstock.TimeQueue:
-    """Ten messages only, one of them with a body of its own, so that every store can be tried."""
+    """Five messages only, one of them with a body of its own, so that every store can be tried."""
     queue = opened(path)
-    queue.put(b"n" * 5000)
+    queue.put(b"n" * 5000, priority=1)
     queue.ack_many(queue.get_many(12))
-    for message in list(queue.browse())[9:]:
+    waiting = list(queue.browse())
+    for message in waiting[5:]:
         queue.cancel(message.id)
+    assert b"n" * 5000 in [message.data for message in waiting[:5]]
     return queue
 
 
 # Work on many messages may stop after some of them; each is still either done or not done.
 PARTIAL = {
-    "ack_many": (taken(6), lambda p: p[0].ack_many(p[1])),
+    "ack_many": (taken(4), lambda p: p[0].ack_many(p[1])),
     "purge": (few, lambda q: q.purge()),
 }
 
 # Killing the repairer too squares the number of runs: every so-many-th store of the operation, all of the repair.
-REPAIRED = {"put": 17, "put_many": 149, "ack of one among many": 61, "reap of a dead client": 61}
+REPAIRED = {
+    "put": (ATOMIC["put"], 17),
+    "put_many": (ATOMIC["put_many"], 149),
+    "ack of one of two": ((taken(2), lambda p: p[1][1].ack()), 58),
+    "reap of a dead client": (ATOMIC["reap of a dead client"], 61),
+}
 
 
-def outcome(template: Path, work: Path, prepare: Callable, operate: Callable) -> tuple[list[bytes], list[bytes]]:
+def outcome(saved: Snapshot, prepare: Callable, operate: Callable) -> tuple[list[bytes], list[bytes]]:
     """The contents before (the preparing process is gone) and after an undisturbed operation."""
     results = []
     for disturb in (False, True):
-        shutil.rmtree(work, ignore_errors=True)
-        clone(template, work)
-        in_child(lambda: operate(prepare(work)) if disturb else prepare(work))  # noqa: B023
-        results.append(contents(work))
+        saved.put_back()
+        in_child(lambda: operate(prepare(saved.path)) if disturb else prepare(saved.path))  # noqa: B023
+        results.append(contents(saved.path))
     return results[0], results[1]
 
 
 @pytest.mark.parametrize("name", ATOMIC)
-def test_killed_at_every_store_an_operation_is_done_or_not_done(name: str, template: Path, tmp_path: Path) -> None:
+def test_killed_at_every_store_an_operation_is_done_or_not_done(name: str, saved: Snapshot) -> None:
     prepare, operate = ATOMIC[name]
-    work = tmp_path / "queue"
-    before, after = outcome(template, work, prepare, operate)
+    before, after = outcome(saved, prepare, operate)
 
     def judge(bodies: list[bytes], finished: bool) -> None:
         assert bodies == after or (bodies == before and not finished)
 
-    steps = every_step(template, work, prepare, operate, judge)
-    assert steps > 5
+    assert every_step(saved, prepare, operate, judge) > 5
 
 
 @pytest.mark.parametrize("name", PARTIAL)
-def test_killed_at_every_store_work_on_many_is_done_for_some_of_them(name: str, template: Path, tmp_path: Path) -> None:
+def test_killed_at_every_store_work_on_many_is_done_for_some_of_them(name: str, saved: Snapshot) -> None:
     prepare, operate = PARTIAL[name]
-    work = tmp_path / "queue"
-    before, after = outcome(template, work, prepare, operate)
+    before, after = outcome(saved, prepare, operate)
 
     def judge(bodies: list[bytes], finished: bool) -> None:
         assert set(after) <= set(bodies) <= set(before)
@@ -176,34 +187,40 @@ def test_killed_at_every_store_work_on_many_is_done_for_some_of_them(name: str, 
         assert bodies == [body for body in before if body in set(bodies)]
         assert bodies == after or not finished
 
-    assert every_step(template, work, prepare, operate, judge) > 20
+    assert every_step(saved, prepare, operate, judge) > 20
 
 
 @pytest.mark.parametrize("name", REPAIRED)
-def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, template: Path, tmp_path: Path) -> None:
-    prepare, operate = ATOMIC[name]
-    work, again = tmp_path / "queue", tmp_path / "again"
-    before, after = outcome(template, work, prepare, operate)
-    for step in range(3, 2000, REPAIRED[name]):
-        shutil.rmtree(work, ignore_errors=True)
-        clone(template, work)
-        if not killed_at(step, operate, lambda: prepare(work)):
+def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, saved: Snapshot) -> None:
+    (prepare, operate), stride = REPAIRED[name]
+    before, after = outcome(saved, prepare, operate)
+    for step in range(3, 2000, stride):
+        saved.put_back()
+        if not killed_at(step, operate, lambda: prepare(saved.path)):
             return
+        left = Snapshot(saved.path)
         for repair_step in range(1, 2000):
-            shutil.rmtree(again, ignore_errors=True)
-            clone(work, again)
-            died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: again)
-            assert contents(again) in (before, after)
+            left.put_back()
+            died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: saved.path)
+            again = not died or repair_step % CHECKED_AGAIN == 0
+            assert contents(left.path, check_again=again) in (before, after)
             if not died:
                 break
+        else:
+            raise AssertionError("the repair has no end")
     raise AssertionError("the operation has no end")
 
 
-def test_a_batch_larger_than_the_journal_is_all_or_nothing(tmp_path: Path) -> None:
+def test_a_batch_larger_than_the_journal_is_all_or_nothing() -> None:
     """Its merge takes several transactions; killed between and inside them, the next client finishes it."""
-    template, work = tmp_path / "template", tmp_path / "queue"
+    with tempfile.TemporaryDirectory(prefix="penstock-kill-", dir=FAST) as folder:
+        kill_in_a_large_batch(Path(folder) / "queue")
+
+
+def kill_in_a_large_batch(path: Path) -> None:
     count = L.JOURNAL_ENTRIES // 3
-    penstock.create(template, slots=2 * count, data_bytes=4 << 20, durability="relaxed").close()
+    penstock.create(path, slots=2 * count, data_bytes=4 << 20, durability="relaxed").close()
+    saved = Snapshot(path)
     bodies = [b"%d" % i for i in range(count)]
 
     def put(path: Path) -> None:
@@ -211,12 +228,11 @@ def test_a_batch_larger_than_the_journal_is_all_or_nothing(tmp_path: Path) -> No
 
     steps = 0
     for step in (*range(1, 400, 97), *range(20_000, 400_000, 7919)):
-        shutil.rmtree(work, ignore_errors=True)
-        clone(template, work)
-        died = killed_at(step, put, lambda: work)
-        assert contents(work) in ([], bodies)
+        saved.put_back()
+        died = killed_at(step, put, lambda: path)
+        assert contents(path) in ([], bodies)
         steps += 1
         if not died:
             break
-    assert contents(work) == bodies
+    assert contents(path) == bodies
     assert steps > 8

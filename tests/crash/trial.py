@@ -94,9 +94,13 @@ class Trial:
     def disk(self) -> Disk:
         return self.work.disk
 
+    @functools.cached_property
+    def _turning_points(self) -> list[int]:
+        return self.disk.turning_points()
+
     def place(self) -> int:
         """Where the power is lost."""
-        points = self.disk.turning_points()
+        points = self._turning_points
         if points and self.rng.random() < 0.5:
             return min(self.rng.choice(points) + self.rng.choice((0, 0, 1)), len(self.disk.log))
         return self.rng.randint(0, len(self.disk.log))

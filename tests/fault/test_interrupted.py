@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from penstock.timequeue import check_queue, repair_queue
 from penstock.timequeue.puts import entries
 from tests.conftest import Queues
 from tests.crash.rig import in_child
+from tests.fault.processes import Child
 
 
 def test_a_signal_handler_that_calls_the_queue_it_interrupted_is_refused(queue: Queues) -> None:
@@ -223,3 +226,36 @@ def test_a_repair_keeps_a_batch_that_was_published_and_not_yet_merged(tmp_path: 
     assert repair_queue(path)
     with penstock.open(path) as queue:
         assert [message.data for message in queue.get_many(2 * count)] == [b"%d" % i for i in range(count)]
+
+
+def test_an_interrupt_is_heard_while_other_threads_wait_for_a_stopped_holder(
+    queue: Queues, start: Callable[..., Child]
+) -> None:
+    q = queue(busy_s=2)
+    holder = start(lambda say: q._mine().turn(os.kill, os.getpid(), signal.SIGSTOP))
+    holder.until_stopped()
+
+    def wait() -> None:
+        with contextlib.suppress(penstock.QueueBusy):
+            q.stats()
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    started_s = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            q.stats()
+        assert time.monotonic() - started_s < 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        holder.go_on()
+        for thread in threads:
+            thread.join()

@@ -137,8 +137,9 @@ def test_a_file_of_the_wrong_size(made: Path, name: str, change_bytes: int) -> N
 @pytest.mark.parametrize("name", ["kernel", "data.0", "lock", "clients"])
 def test_a_file_that_is_missing(made: Path, name: str) -> None:
     (made / name).unlink()
-    with pytest.raises(NotAQueue, match=name):
+    with pytest.raises(NotAQueue, match=rf"{name} is missing; run `penstock repair {made}`"):
         penstock.open(made)
+    assert not (made / name).exists()
 
 
 @pytest.mark.damages

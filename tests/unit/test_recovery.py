@@ -174,3 +174,18 @@ def test_a_limit_below_safe_numbers_is_found(full: Path) -> None:
     (full / "kernel").write_bytes(data)
     (finding,) = check_queue(full)
     assert finding.offset == L.H_NUMBER_SAFE * L.WORD_BYTES
+
+
+@pytest.mark.parametrize("name", ["kernel", "data.0"])
+def test_what_is_behind_the_end_of_a_file_is_cut_off_by_a_repair(full: Path, name: str) -> None:
+    before = contents(full)
+    size_bytes = (full / name).stat().st_size
+    with open(full / name, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(penstock.Corrupt, match=name):
+        penstock.open(full)
+    dry = repair_queue(full, dry_run=True)
+    assert [(Path(finding.path).name, finding.offset) for finding in dry] == [(name, size_bytes + 4)]
+    assert repair_queue(full) == dry
+    assert (full / name).stat().st_size == size_bytes
+    assert contents(full) == before

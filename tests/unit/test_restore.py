@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import NUMBERS_AHEAD
 from penstock.timequeue import check_queue, restore_queue
 from tests.crash.rig import killed_at
+from tests.snapshot import overwrite
 
 SIZES = {"slots": 40, "data_bytes": 64 << 10, "spill_bytes": 3000, "durability": "relaxed"}
 
@@ -44,7 +48,7 @@ class Disk:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            self.file.write_bytes(self.data)
+            overwrite(self.file, self.data)
 
     def at(self, slot: int, field: int = L.S_WORD) -> int:
         return self.words[L.H_SLOTS_AT] + slot * L.SLOT_WORDS + field
@@ -413,8 +417,7 @@ def test_pending_messages_wait_again_with_their_attempts(path: Path) -> None:
     with penstock.open(path) as queue:
         taken = queue.get()
         slot = slot_of(taken.id)
-        with Disk(path) as disk:
-            data = bytes(disk.data)
+        data = (path / "kernel").read_bytes()
         client = queue._client
         assert client is not None
         client.forget()
@@ -783,9 +786,9 @@ class Loss:
 
 
 def test_a_restore_that_loses_power_anywhere_and_is_done_again_ends_the_same(wrecked: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    # With the first four, before the mark had a sync of its own, a kernel was believed whose attempts were gone.
+    seeds = [1, 34, 46, 53, random.randrange(2**32)]
+    print("seeds", seeds)
     loss = Loss(wrecked)
     rig.observe(loss)
     try:
@@ -794,12 +797,14 @@ def test_a_restore_that_loses_power_anywhere_and_is_done_again_ends_the_same(wre
         rig.observe(None)
     expected = settled(wrecked)
     assert sum(len(phase) for phase in loss.phases) > 100
-    images = [image for image in loss.images(rng) if image != bytes(loss.base)]
-    for image in images:
-        (wrecked / "kernel").write_bytes(image)
-        assert reason(wrecked) is not None or settled(wrecked) == expected
-        restore_queue(wrecked)
-        assert settled(wrecked) == expected
+    for seed in seeds:
+        for image in loss.images(random.Random(seed)):
+            if image == bytes(loss.base):
+                continue
+            (wrecked / "kernel").write_bytes(image)
+            assert reason(wrecked) is not None or settled(wrecked) == expected, seed
+            restore_queue(wrecked)
+            assert settled(wrecked) == expected, seed
 
 
 # ---------------------------------------------------------------- a kernel whose pages are current
@@ -923,6 +928,35 @@ def test_records_across_the_chunks_of_a_scan(path: Path) -> None:
     assert everything(path) == before
 
 
+@pytest.mark.parametrize(
+    "delays_s",
+    [(None,), (9000.0, 9001.0, 9002.0), (9000.0, 1e11), tuple(9000.0 + i * 7919 % 1009 for i in range(1009))],
+    ids=["ready", "many at a time", "near and far", "each at another time"],
+)
+@pytest.mark.parametrize("laps", [0, 1])
+def test_lists_are_in_order_whatever_the_order_of_the_records(
+    delays_s: tuple[float | None, ...], laps: int, path: Path
+) -> None:
+    """After a lap of the data file records with higher numbers are in front of those with lower ones."""
+    start = time.time()
+    with penstock.create(path, **{**SIZES, "slots": 1200, "data_bytes": 1200 * L.UNIT_BYTES}) as queue:
+        if laps:
+            queue.put_many([b"gone"] * 700)
+            queue.ack_many(queue.get_many(700))
+        for i in range(1000):
+            delay_s = delays_s[i % len(delays_s)]
+            queue.put(b"%d" % i, priority=i % 3, deliver_at=None if delay_s is None else start + delay_s)
+    before = everything(path)
+    with Disk(path) as disk:
+        for slot in range(2, disk.words[L.H_SLOTS]):
+            if disk.state(slot) == WAITING:
+                disk.put(slot, L.S_WORD, 0)
+    assert restore_queue(path) == []
+    assert check_queue(path) == []
+    assert len(before) == 1000
+    assert everything(path) == before
+
+
 def test_a_record_inside_one_that_spans_two_chunks_is_none(path: Path) -> None:
     """At its own place, with the right checksum, and long enough to hide the record behind the one that it is in."""
     made(path, [], data_bytes=restore.CHUNK_UNITS * L.UNIT_BYTES * 3)
@@ -952,3 +986,35 @@ def test_a_record_inside_one_that_spans_two_chunks_is_none(path: Path) -> None:
     assert record.fault(inner, read_options(path).signature, 4, 4, border + 10) is None
     assert restore_queue(path) == []
     assert contents(path) == [body, b"behind"]
+
+
+@pytest.mark.parametrize("failing", range(1, 5))
+def test_after_a_sync_that_failed_in_a_restore_the_next_one_writes_every_page(wrecked: Path, failing: int) -> None:
+    """The system leaves the pages of a failed sync clean: what looks right in memory may not be on the disk."""
+
+    class Fails(Loss):
+        syncs = 0
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.SYNC and Path(os.readlink(f"/proc/self/fd/{target}")).name in ("kernel", "data.0"):
+                self.syncs += 1
+                if self.syncs == failing:
+                    raise OSError(errno.EIO, "it failed")
+
+    rig.observe(Fails(wrecked))
+    try:
+        with pytest.raises(OSError, match="it failed"):
+            restore_queue(wrecked)
+    finally:
+        rig.observe(None)
+    loss = Loss(wrecked)
+    rig.observe(loss)
+    try:
+        restore_queue(wrecked)
+    finally:
+        rig.observe(None)
+    page_words = L.PAGE_BYTES // L.WORD_BYTES
+    pages = {index // page_words for phase in loss.phases for index, _ in phase}
+    assert pages == set(range(len(loss.base) // L.PAGE_BYTES))
+    with penstock.open(wrecked) as queue:
+        assert queue.stats().sync_failed is None

@@ -61,8 +61,7 @@ class Commands(TyperGroup):
         """Inside the parser's own error handling, which would answer some of these in its own way."""
         try:
             code = super().invoke(ctx)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            _flush()
             return code if isinstance(code, int) else exits.OK
         except KeyboardInterrupt:
             return exits.INTERRUPTED
@@ -95,6 +94,19 @@ def _prepare_streams() -> None:
     while fd <= 2:
         fd = os.dup(fd)
     os.close(fd)
+
+
+def _flush() -> None:
+    """The work is done: what cannot be printed now is only the answer."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise exits.Failure(
+            f"done, but standard output did not take the answer: {error.strerror}", exits.SYSTEM
+        ) from error
 
 
 def _flushed() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from penstock import (
+    BodyTooLarge,
     Corrupt,
     LeaseLost,
     Misuse,
@@ -82,13 +83,22 @@ def code_of(error: BaseException) -> int:
 
 
 def line_of(error: BaseException) -> str:
-    """The error in one line.
+    """The error in one line. Where its own words name what only a program can give, it names the option.
 
     >>> line_of(FileNotFoundError(2, "No such file or directory", "a.txt"))
     'a.txt: No such file or directory'
+    >>> line_of(QueueFull("orders", which="slots", size=7)).rpartition(", ")[2]
+    'or create a larger queue (--slots)'
     """
     text = str(error)
-    if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.strerror:
+    if isinstance(error, QueueFull):
+        remedy = "receive or cancel messages, wait with `penstock put --timeout`, or create a larger queue"
+        option = "--slots" if error.which == "slots" else "--data-bytes"
+        text = f"{error.queue}: full ({error.which}): {error.what}; {remedy} ({option})"
+    elif isinstance(error, BodyTooLarge):
+        room = f"there is room for {error.limit_bytes}; create the queue with larger --data-bytes"
+        text = f"{error.queue}: a body of {error.body_bytes} bytes does not fit: {room}"
+    elif isinstance(error, OSError) and not isinstance(error, PenstockError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         text = where + error.strerror
     elif isinstance(error, MemoryError):

@@ -72,7 +72,20 @@ def export(
 
 @contextlib.contextmanager
 def _sink(file: str) -> Iterator[BinaryIO]:
-    """Where the lines go: standard output, or a file that is there under its name when it is whole and on disk."""
+    """Where the lines go. The system gives the error of a write without the name of the file, or with that of the one
+    aside, which nobody knows."""
+    try:
+        with _opened(file) as out:
+            yield out
+    except OSError as error:
+        if not isinstance(error, penstock.PenstockError) and error.filename in (None, str(_aside(Path(file)))):
+            error.filename = "standard output" if file == "-" else file
+        raise
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """Standard output, or a file that is there under its name when it is whole and on disk."""
     path = Path(file)
     if file == "-":
         if sys.stdout is None:
@@ -88,11 +101,15 @@ def _sink(file: str) -> Iterator[BinaryIO]:
             yield out
 
 
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name or 'export'}.{os.getpid()}")
+
+
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     if path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = _aside(path)
     try:
         with open(aside, "xb") as out:
             yield out

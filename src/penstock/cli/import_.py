@@ -18,7 +18,7 @@ from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import complain, progress, say, say_json
 from penstock.cli.signals import Held
 from penstock.cli.values import Durability
-from penstock.timequeue.copying import Importer, Source, ends_whole
+from penstock.timequeue.exports import BadExport, Importer, PastTheEnd, Source, ends_whole
 
 EXAMPLES = examples(
     "penstock import orders orders.jsonl",
@@ -49,16 +49,20 @@ def import_(
     with contextlib.ExitStack() as stack:
         stream, total_bytes = stack.enter_context(_source(file))
         found = None if create else stack.enter_context(penstock.open(queue))  # said at once if it is not there
-        source = Source(stream)
+        source = _read_header(stream, file)
         q = found or stack.enter_context(source.create(queue))
         importer = Importer(q, source, skip=skip, durability=durability.value if durability else None)
         try:
             _put_all(importer, stream, total_bytes)
         except penstock.ImportStopped as error:
             why = error.__cause__ or error
-            raise Failure(f"{line_of(why)}; {_position(importer)}", code_of(why)) from error
+            where = f"{_name(file)}: " if isinstance(why, BadExport) else ""
+            raise Failure(f"{where}{line_of(why)}; {_position(importer, skip)}", code_of(why)) from error
+        except PastTheEnd as error:
+            what = f"--skip {skip} is past the end: it has {error.messages} messages; nothing was put"
+            raise Failure(f"{_name(file)}: {what}", USAGE) from error
         except (KeyboardInterrupt, Terminated):
-            complain(f"interrupted; {_position(importer)}")
+            complain(f"interrupted; {_position(importer, skip)}")
             raise
         finally:
             if json:
@@ -78,9 +82,20 @@ def _put_all(importer: Importer, stream: BinaryIO, total_bytes: int | None) -> N
             bar.update(task, completed=done_bytes, messages=importer.messages)
 
 
-def _position(importer: Importer) -> str:
-    if importer.position == 0:
-        return "nothing was put"
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _read_header(stream: BinaryIO, file: str) -> Source:
+    try:
+        return Source(stream)
+    except BadExport as error:
+        raise Failure(f"{_name(file)}: {line_of(error)}", USAGE) from error
+
+
+def _position(importer: Importer, skip: int) -> str:
+    if importer.messages == 0:
+        return f"nothing was put, go on with --skip {skip}" if skip else "nothing was put"
     return f"{importer.position} messages are in, go on with --skip {importer.position}"
 
 

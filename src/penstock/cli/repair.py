@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
+from penstock import Corrupt, NotAQueue
 from penstock.cli.check import report
 from penstock.cli.exits import NOTHING, OK
 from penstock.cli.options import BUSY_S, Busy, Json, QueuePath, examples
@@ -40,7 +42,8 @@ def repair(
             bar.update(task, completed=done_bytes, total=total_bytes)
 
         if after_power_loss:
-            check_queue(queue, deep=False, busy_s=busy)  # refuses what only a newer Penstock understands
+            with contextlib.suppress(Corrupt, NotAQueue):  # which are to be repaired
+                check_queue(queue, deep=False, busy_s=busy)  # refuses what only a newer Penstock understands
         work = restore_queue if after_power_loss else repair_queue
         found = work(queue, dry_run=dry_run, busy_s=busy, progress=advance)
     if not found:

@@ -1,7 +1,7 @@
 /* The CRC-32 of zlib, for the compiled core: with carry-less multiplication where the processor has it.
  *
  * A CRC is a remainder of polynomials. 16 bytes at the front of the data may be replaced by what they leave
- * 16 (or 64, or 128) bytes further on, which two multiplications tell; so the data folds into its last 16 bytes,
+ * 16 (or 64, 128, 256) bytes further on, which two multiplications tell; so the data folds into its last 16 bytes,
  * and only these go through the tables. The constants are remainders of powers of x, bits reversed:
  * tests/unit/test_record.py derives them again.
  */
@@ -115,12 +115,51 @@ PENSTOCK_WIDE static uint32_t penstock_crc_by_wide_folding(uint32_t crc, const u
         lane = penstock_fold(lane, by_16, left + i);
     return penstock_crc_of_lane(lane, data, end);
 }
+
+#define PENSTOCK_WIDEST __attribute__((target("avx512f,avx2,vpclmulqdq,pclmul,sse4.1")))
+
+PENSTOCK_WIDEST static inline __m512i penstock_fold_four(__m512i lanes, __m512i factors, __m512i next) {
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(lanes, factors, 0x00),
+                                     _mm512_clmulepi64_epi128(lanes, factors, 0x11), next, 0x96);
+}
+
+/* The same with four lanes in each register, of which there are four. */
+PENSTOCK_WIDEST static uint32_t penstock_crc_by_widest_folding(uint32_t crc, const unsigned char *data, size_t size) {
+    const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    const __m512i by_64 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x1c6e41596, 0x154442bd4));
+    const __m512i by_128 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x14a7fe880, 0x1e88ef372));
+    const __m512i by_256 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x1322d1430, 0x11542778a));
+    const unsigned char *end = data + size;
+    unsigned char left[64];
+    __m512i first = _mm512_xor_si512(_mm512_loadu_si512(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    __m512i second = _mm512_loadu_si512(data + 64);
+    __m512i third = _mm512_loadu_si512(data + 128);
+    __m512i fourth = _mm512_loadu_si512(data + 192);
+    for (data += 256; end - data >= 256; data += 256) {
+        first = penstock_fold_four(first, by_256, _mm512_loadu_si512(data));
+        second = penstock_fold_four(second, by_256, _mm512_loadu_si512(data + 64));
+        third = penstock_fold_four(third, by_256, _mm512_loadu_si512(data + 128));
+        fourth = penstock_fold_four(fourth, by_256, _mm512_loadu_si512(data + 192));
+    }
+    third = penstock_fold_four(first, by_128, third);
+    fourth = penstock_fold_four(second, by_128, fourth);
+    fourth = penstock_fold_four(third, by_64, fourth);
+    for (; end - data >= 64; data += 64)
+        fourth = penstock_fold_four(fourth, by_64, _mm512_loadu_si512(data));
+    _mm512_storeu_si512(left, fourth);
+    __m128i lane = _mm_loadu_si128((const __m128i *)left);
+    for (int i = 16; i < 64; i += 16)
+        lane = penstock_fold(lane, by_16, left + i);
+    return penstock_crc_of_lane(lane, data, end);
+}
 #endif
 #endif
 
 static inline uint32_t penstock_crc32(const unsigned char *data, size_t size, uint32_t start) {
 #if defined(__x86_64__) && defined(__GNUC__)
 #ifdef PENSTOCK_WIDE
+    if (size >= 512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f"))
+        return ~penstock_crc_by_widest_folding(~start, data, size);
     if (size >= 512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2"))
         return ~penstock_crc_by_wide_folding(~start, data, size);
 #endif

@@ -11,8 +11,10 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.errors import NotAllowed, NotAQueue, QueueExists, QueueNotFound
+from penstock.store import layout as L
 from penstock.store import rig, syscalls
 from penstock.store.files import (
     BODIES,
@@ -44,6 +46,10 @@ def read_options(path: Path) -> Options:
     except (FileNotFoundError, NotADirectoryError):
         if not path.exists():
             raise QueueNotFound(f"{path}: there is no queue here; make one with `penstock create {path}`") from None
+        if (path / KERNEL).exists():
+            raise NotAQueue(
+                f"{path}: the queue is incomplete: {path / QUEUE_JSON} is missing; run `penstock repair {path}`"
+            ) from None
         raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
     except OSError as error:
         raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
@@ -64,23 +70,90 @@ def write_options(path: Path, options: Options) -> None:
     sync_directory(path)
 
 
-def complete(path: Path, options: Options) -> list[tuple[str, int, int]]:
-    """Give files that were cut off their full size again, with zeros: path, bytes found and bytes wanted of each."""
-    wanted = [(Path(options.kernel_dir or path) / KERNEL, options.kernel_bytes)]
+class Short(NamedTuple):
+    """A file that is not there (``found`` is None), was cut off, or has something behind its end."""
+
+    path: Path
+    found: int | None
+    wanted: int
+
+
+def kernel_of(path: Path, options: Options) -> Path:
+    return Path(options.kernel_dir or path) / KERNEL
+
+
+def short_files(path: Path, options: Options) -> list[Short]:
+    """Of kernel and data files, those that have not the size they were made with."""
+    wanted = [(kernel_of(path, options), options.kernel_bytes)]
     wanted += [(path / name, size_bytes) for name, size_bytes in options.data_files]
-    short = []
-    for file, size_bytes in wanted:
-        if file.exists() and (found := file.stat().st_size) < size_bytes:
-            fd = open_file(file, os.O_RDWR)
-            try:
-                os.ftruncate(fd, size_bytes)
-                for at in range(found, size_bytes, ZERO_CHUNK_BYTES):
-                    write_all(fd, bytes(min(ZERO_CHUNK_BYTES, size_bytes - at)), at)
-                sync_file(fd)
-            finally:
-                os.close(fd)
-            short.append((str(file), found, size_bytes))
-    return short
+    sizes = [(file, file.stat().st_size if file.exists() else None, size_bytes) for file, size_bytes in wanted]
+    return [Short(*one) for one in sizes if one[1] != one[2]]
+
+
+def absent_files(path: Path) -> list[Path]:
+    """Of all that is empty in a new queue, what is not there."""
+    return [path / name for name in (LOCK, CLIENTS, BODIES, NOTIFY, f"{NOTIFY}/{WAKEUP}") if not (path / name).exists()]
+
+
+def make_absent(path: Path) -> None:
+    """An empty file or directory of a queue, as a creator makes it. Whoever is first makes it."""
+    if path.name in (BODIES, NOTIFY):
+        path.mkdir(exist_ok=True)
+    else:
+        os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+    sync_directory(path.parent)
+
+
+def lengthen(file: Path, size_bytes: int) -> None:
+    """Give a file its size again: with zeros, or without what is behind its end."""
+    fd = open_file(file, os.O_RDWR)
+    try:
+        found = os.fstat(fd).st_size
+        os.ftruncate(fd, size_bytes)
+        for at in range(found, size_bytes, ZERO_CHUNK_BYTES):
+            write_all(fd, bytes(min(ZERO_CHUNK_BYTES, size_bytes - at)), at)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+
+
+def write_word(file: Path, word: int, value: int) -> None:
+    fd = open_file(file, os.O_RDWR)
+    try:
+        write_all(fd, value.to_bytes(L.WORD_BYTES, "little"), word * L.WORD_BYTES)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+
+
+def keep_damaged(file: Path) -> None:
+    """A copy of a file that is about to be replaced, as ``<name>.damaged``."""
+    if not file.exists():
+        return
+    fd = open_file(file.with_name(f"{file.name}.damaged"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, file.read_bytes(), 0)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    sync_directory(file.parent)
+
+
+def make_file(file: Path, data: bytes, size_bytes: int) -> None:
+    """A new file with these bytes and then zeros: there whole or not at all."""
+    aside = file.with_name(f"{file.name}.new")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside)
+    _allocate(aside, size_bytes, zero=False, progress=None)
+    fd = open_file(aside, os.O_RDWR)
+    try:
+        write_all(fd, data, 0)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    rig.effect(rig.RENAME, str(aside))
+    os.rename(aside, file)
+    sync_directory(file.parent)
 
 
 def create_directory(
@@ -98,7 +171,7 @@ def create_directory(
     ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise QueueExists(f"{path}: there is something here already")
+        raise QueueExists(f"{path}: there is something here already; penstock.open opens a queue")
     aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     made: list[Path] = []
     making = -1
@@ -155,7 +228,7 @@ def create_directory(
             os.rename(aside, path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise QueueExists(f"{path}: there is something here already") from error
+                raise QueueExists(f"{path}: there is something here already; penstock.open opens a queue") from error
             raise
         made.clear()
         sync_directory(path.parent)

@@ -6,6 +6,14 @@ from penstock.store.record cimport Parts
 
 ctypedef unsigned long long u64
 
+cdef int CLOCK_REALTIME
+cdef int CLOCK_BOOTTIME
+
+cdef class Clock:
+    cpdef u64 wall_us(self) except? 0
+    cpdef u64 boot_us(self) except? 0
+
+cpdef int sync_file(int fd) except -1
 cpdef int write_all(int fd, bytes data, long long offset) except -1
 
 @cython.final
@@ -37,6 +45,7 @@ cdef class LocalFiles:
     cdef list _data
     cdef int _kernel_fd
     cdef list _closers
+    cdef dict _stand_ins
     cdef int _bodies
     cdef u64 _first_end
     cdef int _first_fd

@@ -12,6 +12,7 @@ import fcntl
 import functools
 import mmap
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,8 @@ BODIES = "bodies"
 NOTIFY = "notify"
 WAKEUP = "wakeup"
 
+CLOCK_REALTIME = time.CLOCK_REALTIME
+CLOCK_BOOTTIME = time.CLOCK_BOOTTIME
 SUM_CHUNK_BYTES = 1 << 20
 SPINS_MAX = 32  # tries before a waiting client starts to sleep between tries: a lock is held for microseconds
 PAUSE_S = 0.00005
@@ -105,7 +108,11 @@ class ClientBytes:
 
     def __init__(self, path: Path) -> None:
         self._own = open_file(path, os.O_RDWR)
-        self._probe = open_file(path, os.O_RDWR)
+        try:
+            self._probe = open_file(path, os.O_RDWR)
+        except BaseException:
+            os.close(self._own)
+            raise
 
     def take(self, client: int) -> bool:
         try:
@@ -151,16 +158,22 @@ def name_file(error: OSError, fd: int) -> None:
 class LocalFiles:
     """The files of one queue on a local disk: mapped for reading, written by positioned writes, locked byte by byte."""
 
-    def __init__(self, path: Path, options: Options, *, busy_s: float) -> None:
+    def __init__(
+        self, path: Path, options: Options, *, busy_s: float, stand_ins: dict[Path, Path] | None = None
+    ) -> None:
+        """``stand_ins``: for a rehearsal, other files in the place of some; messages to people name the true ones."""
         self.path = path
         self.name = str(path)
+        self._stand_ins = stand_ins or {}
         self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
         self._closers: list[Callable[[], None]] = []
         try:
             self._open(options, busy_s)
         except FileNotFoundError as error:
             self.close()
-            raise NotAQueue(f"{path}: the queue is incomplete: {error.filename} is missing") from error
+            raise NotAQueue(
+                f"{path}: the queue is incomplete: {error.filename} is missing; run `penstock repair {path}`"
+            ) from error
         except OSError as error:
             self.close()
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -187,12 +200,12 @@ class LocalFiles:
             self._data.append((start, start + units, fd, mapping, str(data_path)))
             start += units
         self.data_units = start
-        self.lock = Lock(self.path / LOCK, self.name, busy_s)
+        self.lock = Lock(self._true(self.path / LOCK), self.name, busy_s)
         self._closers.append(self.lock.close)
-        self.clients = ClientBytes(self.path / CLIENTS)
+        self.clients = ClientBytes(self._true(self.path / CLIENTS))
         self._closers.append(self.clients.close)
         # By descriptor, like all other files: a directory that is renamed while we have it open stays ours.
-        self._bodies = open_file(self.path / BODIES, os.O_RDONLY | os.O_DIRECTORY)
+        self._bodies = open_file(self._true(self.path / BODIES), os.O_RDONLY | os.O_DIRECTORY)
         self._closers.append(lambda fd=self._bodies: os.close(fd))  # type: ignore[misc]
         self.wakeup_path = self.path / NOTIFY / WAKEUP
         # Most queues have one data file: the way to it is short.
@@ -200,12 +213,15 @@ class LocalFiles:
         if cython.compiled:
             self._point(memoryview(self._first_map))
 
+    def _true(self, path: Path) -> Path:
+        return self._stand_ins.get(path, path)
+
     def _point(self, view: memoryview) -> None:
         self._first = cython.cast("const char*", cython.address(view[0]))
 
     def _map(self, path: Path, size_bytes: int, protection: int) -> tuple[int, mmap.mmap]:
         """The file's descriptor and its mapping."""
-        fd = open_file(path, os.O_RDWR)
+        fd = open_file(self._true(path), os.O_RDWR)
         self._closers.append(lambda: os.close(fd))
         found = os.fstat(fd).st_size
         if found != size_bytes:  # mapping a shorter file would turn a later read into a signal
@@ -369,11 +385,25 @@ def open_file(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
 
+def is_open(path: Path) -> bool | None:
+    """Whether anybody, in any process, has a file open for writing; None where the system does not say."""
+    fd = open_file(path, os.O_RDONLY)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # whoever opens it meanwhile has us told: by SIGIO we would end
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(fd)
+
+
 def sync_file(fd: int) -> None:
     """Everything of the file that is needed to read it back; a directory too."""
     try:
         rig.effect(rig.SYNC, fd)
-        os.fdatasync(fd)
+        syscalls.sync_data(fd)
     except OSError as error:
         name_file(error, fd)
         raise
@@ -447,23 +477,18 @@ def _storage_of(fd: int) -> tuple[int, int, int, int]:
 
 
 def private_memory(size_bytes: int, *, touched: bool = False) -> mmap.mmap:
-    """Zeroed memory of our own, in large pages where there are any: a page that is first touched costs a fault.
-
-    All of it is ``touched`` for those who fill it while others wait.
-    """
-    if touched:
-        return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-    memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError, AttributeError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
+    """Zeroed memory of our own, in ordinary pages. Large ones would save faults, but on a virtual machine whose host
+    takes free ones back they were seen to cost ten times as much. All of it is ``touched`` for those who fill it while
+    others wait."""
+    populate = mmap.MAP_POPULATE if touched else 0
+    return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | populate)
 
 
 class Clock:
     """Wall time for deliveries, boot time (which no one sets) for leases."""
 
     def wall_us(self) -> int:
-        return syscalls.clock_us(time.CLOCK_REALTIME)
+        return syscalls.clock_us(CLOCK_REALTIME)
 
     def boot_us(self) -> int:
-        return syscalls.clock_us(time.CLOCK_BOOTTIME)
+        return syscalls.clock_us(CLOCK_BOOTTIME)

@@ -25,7 +25,7 @@ cdef class Kernel:
     cdef readonly u64 slots_at
     cdef readonly u64 slots
     cdef u64 stats_at
-    cdef u64 clients_at
+    cdef readonly u64 clients_at
     cdef readonly u64 clients
     cdef u64 data_bytes
 
@@ -71,13 +71,6 @@ cdef class Kernel:
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1
     cpdef int spill(self, long long delta_bytes) except -1
-    @cython.locals(number=u64)
-    cpdef u64 begin_index(self, u64 sync) except? 0
-    cpdef int end_index(self, u64 sync, u64 settled, u64 limit, u64 now_us) except -1
-    @cython.locals(total=u64, word=u64)
-    cpdef u64 changes(self) noexcept
-    @cython.locals(slot=u64, client=u64)
-    cdef u64 _settled(self, u64 number) noexcept
     @cython.locals(slot=u64)
     cpdef bint fills(self, u64 client, u64 most) noexcept
     @cython.locals(spilled_bytes="long long")

@@ -349,47 +349,7 @@ class Kernel:
         if delta_bytes > 0:
             self._count(L.T_SPILLS, 1)
 
-    # ------------------------------------------------------------ index sync
-
-    def begin_index(self, sync: int) -> int:
-        """Index sync number ``sync`` begins. Below which message number everything is published or given up."""
-        number = self.words.load(L.H_NUMBER_NEXT)
-        if number + NUMBERS_AHEAD // 2 > self.words.load(L.H_NUMBER_LIMIT):
-            self.words.put(L.H_NUMBER_LIMIT, number + NUMBERS_AHEAD)
-        self.words.put(L.H_INDEX_MARK, self.changes())
-        self.retained.begin(sync)
-        self.words.commit()
-        return self._settled(number)
-
-    def end_index(self, sync: int, settled: int, limit: int, now_us: int) -> None:
-        """It is complete: the kernel on disk is at least as new as when it began."""
-        if limit > self.words.load(L.H_NUMBER_SAFE):
-            self.words.put(L.H_NUMBER_SAFE, limit)
-        if settled > self.words.load(L.H_SETTLED):
-            self.words.put(L.H_SETTLED, settled)
-        self.words.put(L.H_INDEX_SYNC_US, now_us)
-        self.retained.end(sync)
-        self._count(L.T_INDEX_SYNCS, 1)
-        self.words.commit()
-
-    def changes(self) -> int:
-        """Grows with every change that an index sync would bring to disk."""
-        total = 0
-        for word in range(L.T_REPAIRS + 1):
-            total += self.words.load(self.stats_at + word)
-        return total
-
-    def _settled(self, number: int) -> int:
-        """The lowest number of a message that is being filled; ``number`` if there is none."""
-        if self.words.load(L.H_FILLING) == 0:
-            return number
-        for client in range(self.words.load(L.H_CLIENTS_HIGH)):
-            slot = self.chain_head(client)
-            while slot != 0:
-                if self.state(slot) == L.STATE_FILLING and self.number(slot) < number:
-                    number = self.number(slot)
-                slot = self.field(slot, L.S_CHAIN) & L.MASK32
-        return number
+    # ------------------------------------------------------------ syncs
 
     def fills(self, client: int, most: int) -> bool:
         """Whether a client is in the middle of a put; also if it holds more than ``most`` and we did not look on."""
@@ -455,6 +415,8 @@ class Kernel:
         self.words.put(at + L.C_PID, pid)
         self.words.put(at + L.C_SINCE_US, now_us)
         self.words.put(at + L.C_OPENED_US, opened_us)
+        self.words.put(at + L.C_OFFER, 0)
+        self.words.put(at + L.C_SERVED, 0)
         if client >= self.words.load(L.H_CLIENTS_HIGH):
             self.words.put(L.H_CLIENTS_HIGH, client + 1)
         self.words.commit()

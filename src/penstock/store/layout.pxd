@@ -48,6 +48,7 @@ cdef enum:
     H_OWED = 0x2e
     H_CLIENTS_HIGH = 0x2f
     H_REPAIRING = 0x30
+    KERNEL_LOST = 0x2
     H_NUMBER_SAFE = 0x31
     H_SETTLED = 0x32
     H_RETAINED = 0x33
@@ -110,7 +111,11 @@ cdef enum:
     C_SINCE_US = 0x3
     C_COUNT = 0x4
     C_OPENED_US = 0x5
+    C_OFFER = 0x6
+    C_SERVED = 0x7
     CLIENT_WORDS = 0x8
+    TICKET_SHIFT = 0x21
+    TICKET_MASK = 0x7fffffff
     CLIENTS = 0x400
     CLASS_WORDS = 0x8
     NAMES_BYTES = 0x10000
@@ -172,6 +177,7 @@ cdef extern from *:
     #define PENSTOCK_MASK48 0xffffffffffffULL
     #define PENSTOCK_MASK32 0xffffffffULL
     #define PENSTOCK_MAGIC 0x314e524b4b545350ULL
+    #define PENSTOCK_OFFER_WAKE 0x100000000ULL
     #define PENSTOCK_CLIENT_USED 0x100000000ULL
     #define PENSTOCK_ATTEMPT_ONE 0x100000000ULL
     #define PENSTOCK_INFO_LOW 0xffffffffULL
@@ -185,6 +191,7 @@ cdef extern from *:
     const unsigned long long MASK48 "PENSTOCK_MASK48"
     const unsigned long long MASK32 "PENSTOCK_MASK32"
     const unsigned long long MAGIC "PENSTOCK_MAGIC"
+    const unsigned long long OFFER_WAKE "PENSTOCK_OFFER_WAKE"
     const unsigned long long CLIENT_USED "PENSTOCK_CLIENT_USED"
     const unsigned long long ATTEMPT_ONE "PENSTOCK_ATTEMPT_ONE"
     const unsigned long long INFO_LOW "PENSTOCK_INFO_LOW"

@@ -12,6 +12,11 @@ from penstock.store import layout as L
 
 CHECK = "check"
 
+SPILL_BYTES = 256 << 10  # what a queue gets unless somebody says otherwise
+LEASE_S = 60.0
+DURABILITY = "commit"
+INDEX_SYNC_MS = 10_000
+
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -30,7 +35,7 @@ class Options(msgspec.Struct, kw_only=True):
     kernel_bytes: Positive
     kernel_dir: str | None = None
     notify: Literal["futex", "file"] = "futex"
-    index_sync_ms: Size = 10_000  # 0: never in the background
+    index_sync_ms: Size = INDEX_SYNC_MS  # 0: never in the background
     home: list[int] | None = None  # inode and time of birth of the directory, where it has files elsewhere
     data_files: list[tuple[str, Positive]] = []
 

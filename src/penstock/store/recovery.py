@@ -19,6 +19,7 @@ from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options
+from penstock.store.trust import UNNOTED, needed
 from penstock.store.words import Words
 
 FINDINGS_MAX = 1000  # a kernel full of noise need not be described word by word
@@ -209,8 +210,11 @@ def _check_vacant(image: Image, vacant: set[int]) -> None:
 
 def _check_chains(image: Image, by_state: dict[int, set[int]]) -> None:
     owned: set[int] = set()
+    first = image.view[L.H_CLIENTS_AT]
     for client in range(image.view[L.H_CLIENTS]):
-        at = image.view[L.H_CLIENTS_AT] + client * L.CLIENT_WORDS
+        at = first + client * L.CLIENT_WORDS
+        if not image.view[at + L.C_CHAIN] and not image.view[at + L.C_COUNT]:
+            continue
         before = count = 0
         for slot in image.walk(image.view[at + L.C_CHAIN], L.S_CHAIN, f"the chain of client {client}"):
             if image.slot(slot, L.S_CHAIN) >> 32 != before:
@@ -363,23 +367,40 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
         files = LocalFiles(where, options, busy_s=busy_s)
     except Corrupt as error:
         return [Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}")]
-    try:
-        with held(files):
-            findings = _header_findings(files, options)
-            if findings:
-                return findings
-            if any(files.kernel[L.H_FEATURES * L.WORD_BYTES : (L.H_FEATURES + 1) * L.WORD_BYTES]):
-                raise WrongFormat(f"{where}: a newer Penstock keeps things in this queue that this one does not know")
-            try:
-                image = _copy(files)
-            except Corrupt as error:
-                return [Finding(files.kernel_path, error.offset, f"expected {error.expected}, found {error.found}")]
-        check_image(image)
-        if deep and not image.findings:
-            check_records(image, files, options.signature)
-        return image.findings
-    finally:
-        files.close()
+    with contextlib.closing(files):
+        return check_files(files, options, deep=deep)
+
+
+def check_files(files: LocalFiles, options: Options, *, deep: bool) -> list[Finding]:
+    with held(files):
+        findings = _header_findings(files, options)
+        if findings:
+            return findings
+        if any(files.kernel[L.H_FEATURES * L.WORD_BYTES : (L.H_FEATURES + 1) * L.WORD_BYTES]):
+            raise WrongFormat(f"{files.name}: a newer Penstock keeps things in this queue that this one does not know")
+        reason = reason_of(files)
+        findings = [] if reason is None or reason == UNNOTED else [due(files, reason)]
+        try:
+            image = _copy(files)
+        except Corrupt as error:
+            return findings or [
+                Finding(files.kernel_path, error.offset, f"expected {error.expected}, found {error.found}")
+            ]
+    check_image(image)
+    if deep and not image.findings:
+        check_records(image, files, options.signature)
+    return findings + image.findings
+
+
+def reason_of(files: LocalFiles) -> str | None:
+    """Why the next to open the queue restores it; None if it does not. A living client's kernel is right."""
+    with memoryview(files.kernel) as data, data.cast("Q") as words:
+        reason = needed(files, words)
+    return None if any(files.clients.alive(client) for client in range(L.CLIENTS)) else reason
+
+
+def due(files: LocalFiles, reason: str) -> Finding:
+    return Finding(files.kernel_path, L.H_BOOT_ID * L.WORD_BYTES, f"to be restored: {reason}")
 
 
 def _header_findings(files: LocalFiles, options: Options) -> list[Finding]:

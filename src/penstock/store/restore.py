@@ -9,69 +9,39 @@ the lock, and no client is alive.
 from __future__ import annotations
 
 import contextlib
-import os
+import errno
 import uuid
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from mmap import mmap
-from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Corrupt, Misuse
+from penstock.errors import Corrupt
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.store.directory import complete, read_options, write_options
-from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, body_name, private_memory
+from penstock.store.directory import write_options
+from penstock.store.files import QUEUE_JSON, LocalFiles, body_name, private_memory
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
-from penstock.store.recovery import Finding, Image, check_queue, held
+from penstock.store.recovery import Finding, Image
 from penstock.store.scan import Scan, write_back
+from penstock.store.trust import COPIED, IDENTITY, changed
+from penstock.store.trust import needed as needed
 from penstock.store.words import Words, compiled
 
 DAMAGED = "damaged"
 CHUNK_UNITS = 1 << 15  # 8 MiB are scanned at a time
+THREADS = 2  # that look for records: with more, memory is what they wait for
+CHUNKS_AHEAD = 4  # that are looked at, or wait to be noted
+PIECE_WORDS = 1 << 22  # 32 MiB of a kernel are written before a sync of them begins
 FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
 
-IDENTITY = range(L.H_BOOT_ID, L.H_MOUNT + 1)
-COPIED = "copied"
-FAILED = "a sync has failed"
-
 Progress = Callable[[int, int], None]
-
-
-def needed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
-    """Why the kernel must be restored before it is used, in words; None if it can be trusted.
-
-    ``words`` are the kernel's. To be asked under the lock and with no client alive: a living one's kernel is right.
-    """
-    if words[L.H_REPAIRING]:
-        return "a repair was cut short"
-    changed = _changed(files, words)
-    if changed:
-        return changed
-    return FAILED if words[L.H_SYNC_FAILED] else None
-
-
-def _changed(files: LocalFiles, words: Sequence[int] | memoryview) -> str | None:
-    """What makes the kernel's pages others than those that its last user left."""
-    now = dict(zip(IDENTITY, files.identity(), strict=True))
-    if all(words[word] == 0 for word in IDENTITY):
-        return "nobody has noted whose kernel it is"
-    if any(words[word] != 0 and words[word] != now[word] for word in (L.H_INODE, L.H_BIRTH_US)):
-        return COPIED
-    for word, what in (
-        (L.H_BOOT_ID, "another boot"),
-        (L.H_BOOT_ID + 1, "another boot"),
-        (L.H_DEVICE, "another disk"),
-        (L.H_MOUNT, "mounted anew"),
-    ):
-        if words[word] != now[word]:
-            return what
-    return None if all(words[word] == now[word] for word in IDENTITY) else "it was never noted whole"
 
 
 def restore(
@@ -106,7 +76,9 @@ class Restore:
         self._aside: list[tuple[str, bytes | None, dict[str, object]]] = []  # name, record, what is known of it
         self._bodies_aside: list[str] = []
         self.old = memoryview(files.kernel).cast("Q")
-        self.changed = _changed(files, self.old)
+        self.changed = changed(files, self.old)
+        self.lost = self.old[L.H_REPAIRING] == L.KERNEL_LOST
+        self._unsure = bool(self.old[L.H_REPAIRING] or self.old[L.H_SYNC_FAILED])  # of pages that look clean
         self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
         self._header = L.regions(options.slots + 1 + len(options.data_files))
         if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
@@ -145,6 +117,8 @@ class Restore:
             where = str(self.files.path / QUEUE_JSON)
             self.say(where, 0, f"this is a copy of queue {self.options.uuid}: it gets a UUID of its own")
         self._search(progress)
+        if self.lost:
+            self.scan.forget_batches()
         believed = self.old if not self.trusted else self._settled()
         self.scan.decide(believed, not self.trusted, not self.trusted)
         for slot in self.scan.damaged:
@@ -175,17 +149,16 @@ class Restore:
         self.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
 
     def _search(self, progress: Progress | None) -> None:
-        """Where compiled code lets two threads run, the second looks at the next chunk meanwhile."""
+        """Where compiled code lets several threads run, two look at the next chunks while the last is noted."""
         chunk_units = min(CHUNK_UNITS, self.files.data_units)
-        found = [array("Q", bytes(L.WORD_BYTES * L.RECORD_WORDS * chunk_units)) for _ in range(2)]
+        ahead = CHUNKS_AHEAD if compiled and chunk_units == CHUNK_UNITS else 1
+        buffers = [array("Q", bytes(L.WORD_BYTES * L.RECORD_WORDS * chunk_units)) for _ in range(ahead)]
         with contextlib.ExitStack() as stack:
-            second = stack.enter_context(ThreadPoolExecutor(1)) if compiled and chunk_units == CHUNK_UNITS else None
+            threads = stack.enter_context(ThreadPoolExecutor(THREADS)) if ahead > 1 else None
             for i, (start, end, mapping) in enumerate(self.files.mappings()):
                 self.scan.begin_file(i + 1)
                 with DataFile(self.scan, self.old, mapping, start, end) as file:
-                    unit = start
-                    while unit < end:
-                        unit = file.search(unit, second, found)
+                    for unit in file.search(threads, buffers):
                         if progress:
                             progress(unit * L.UNIT_BYTES, self.files.data_units * L.UNIT_BYTES)
 
@@ -266,11 +239,12 @@ class Restore:
         view = self.image
         limit = self.old[L.H_NUMBER_LIMIT]
         if not self.scan.highest < limit < NUMBER_LIMIT_MAX:
-            self.say(
-                self.files.kernel_path,
-                L.H_NUMBER_LIMIT * L.WORD_BYTES,
-                f"the number limit is {limit}, with numbers up to {self.scan.highest}",
-            )
+            if not self.lost:  # else it is known
+                self.say(
+                    self.files.kernel_path,
+                    L.H_NUMBER_LIMIT * L.WORD_BYTES,
+                    f"the number limit is {limit}, with numbers up to {self.scan.highest}",
+                )
             limit = self.scan.highest + NUMBERS_AHEAD
         view[L.H_NUMBER_NEXT] = view[L.H_SETTLED] = limit
         view[L.H_NUMBER_LIMIT] = view[L.H_NUMBER_SAFE] = limit + NUMBERS_AHEAD
@@ -293,7 +267,7 @@ class Restore:
         old = self.old
         if rewrite or old[L.H_SYNC_FAILED]:
             self._rewrite()
-        self.files.sync_data()  # before the kernel says that they are there
+        self._synced(self.files.sync_data)  # before the kernel says that they are there
         words = Words(self.files.kernel, self.files.kernel_path)
         try:
             self._write_kernel(words)
@@ -304,10 +278,22 @@ class Restore:
         """The kernel is on its way: nobody believes it before the restore is through."""
         words = Words(self.files.kernel, self.files.kernel_path)
         try:
-            words.raw(L.H_REPAIRING, 1)
+            self._mark(words)
         finally:
             words.close()
-        self.files.sync_kernel()
+        self._synced(self.files.sync_kernel)
+
+    def _synced(self, sync: Callable[[], None]) -> None:
+        """A sync that fails leaves pages clean that the disk does not have: the next restore must know."""
+        try:
+            sync()
+        except OSError as error:
+            with contextlib.closing(Words(self.files.kernel, self.files.kernel_path)) as words:
+                words.raw(L.H_SYNC_FAILED, error.errno or errno.EIO)
+            raise
+
+    def _mark(self, words: Words) -> None:
+        words.raw(L.H_REPAIRING, L.KERNEL_LOST if self.lost else 1)
 
     def _keep_damaged(self) -> None:
         for name, data, known in self._aside:
@@ -332,19 +318,44 @@ class Restore:
         """The mark comes first and goes last, with the identity; a sync on either side of everything else."""
         for word in IDENTITY:
             words.raw(word, 0)
-        words.raw(L.H_REPAIRING, 1)
-        for slot in self.scan.doubtful:
-            words.raw(self._at(slot) + L.S_INFO, 0)
-            words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
-        self.files.sync_kernel()
+        self._mark(words)
+        self._synced(self.files.sync_kernel)
+        if self.scan.doubtful:
+            # On disk before the words that say whose attempts these are, which are among the rest.
+            for slot in self.scan.doubtful:
+                words.raw(self._at(slot) + L.S_INFO, 0)
+                words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
+            self._synced(self.files.sync_kernel)
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)
-        write_back(words, self.image, L.H_REPAIRING + 1, len(self.image))
-        self.files.sync_kernel()
+        self._write_rest(words, L.H_REPAIRING + 1)
+        if self._unsure:
+            words.touch()
+        self._synced(self.files.sync_kernel)
         for word, value in zip(IDENTITY, self.files.identity(), strict=True):
             words.raw(word, value)
         words.raw(L.H_REPAIRING, 0)
-        self.files.sync_kernel()
+        self._synced(self.files.sync_kernel)
+
+    def _write_rest(self, words: Words, first: int) -> None:
+        """Where compiled code lets two threads run, one gives pieces to the disk while the next are written: their
+        order is of no importance. A large kernel would otherwise wait for the disk with all of it at the end."""
+        end = len(self.image)
+        if not compiled or end - first <= PIECE_WORDS:
+            write_back(words, self.image, first, end)
+            return
+        with ThreadPoolExecutor(1) as second:
+            syncing: Future[None] | None = None
+            unsynced = 0
+            for piece in range(first, end, PIECE_WORDS):
+                unsynced += write_back(words, self.image, piece, min(piece + PIECE_WORDS, end))
+                if unsynced and (syncing is None or syncing.done()):
+                    if syncing:
+                        syncing.result()
+                    syncing = second.submit(self._synced, self.files.sync_kernel)
+                    unsynced = 0
+            if syncing:
+                syncing.result()
 
 
 class DataFile:
@@ -365,120 +376,42 @@ class DataFile:
         self._words.release()
         self._data.release()
 
-    def search(self, unit: int, second: Executor | None, found: list[array[int]]) -> int:
-        """Note the records of the chunk at a unit or, with a second thread, of two; the unit to go on with."""
-        stop = self._stop(unit)
-        ahead = second.submit(self._find, stop, found[1]) if second and stop < self._end else None
+    def search(self, threads: Executor | None, buffers: list[array[int]]) -> Iterator[int]:
+        """Note the records, chunk by chunk; after each, the unit behind it. Threads look ahead, a chunk a buffer."""
+        looking: deque[Future[int]] = deque()
+        starts = range(self._start, self._end, CHUNK_UNITS)
+        reached = self._start
         try:
-            reached = max(self._scan.note(found[0], self._find(unit, found[0]), unit, self._old), stop)
+            for i, unit in enumerate(starts):
+                if threads:
+                    for ahead in range(i + len(looking), min(i + len(buffers), len(starts))):
+                        buffer = buffers[ahead % len(buffers)]
+                        looking.append(threads.submit(self._find, starts[ahead], starts[ahead], buffer))
+                found = buffers[i % len(buffers)]
+                count = looking[0].result() if looking else self._find(unit, reached, found)
+                if looking:
+                    looking.popleft()  # only now: whoever is interrupted above waits for it below
+                reached = self._note(unit, reached, count, found)
+                yield self._stop(unit)
         finally:
-            count = ahead.result() if ahead else 0
-        if ahead is None:
-            return reached
-        # The last record may reach into the second chunk. What was found inside it there is none.
-        done = self._scan.note(found[1], count, reached, self._old)
-        return max(done, self._stop(stop)) if done else reached
+            for future in looking:
+                future.cancel()
+            wait(looking)
+
+    def _note(self, chunk: int, reached: int, count: int, found: array[int]) -> int:
+        """Where the last record ends. One of an earlier chunk may reach into this; what was found inside it is none."""
+        behind = self._scan.note(found, count, reached, self._old)
+        if count and behind == 0:
+            count = self._find(chunk, reached, found)
+            behind = self._scan.note(found, count, reached, self._old)
+        return max(behind, reached)
 
     def _stop(self, unit: int) -> int:
         return min(unit + CHUNK_UNITS, self._end)
 
-    def _find(self, unit: int, found: array[int]) -> int:
-        first = self._start
-        return self._scan.find(
-            self._words, self._data, first, unit - first, self._stop(unit) - first, self._end - first, found
-        )
-
-
-# ---------------------------------------------------------------- on a queue directory
-
-
-def restore_queue(
-    path: str | os.PathLike[str],
-    *,
-    after_power_loss: bool = True,
-    dry_run: bool = False,
-    busy_s: float = 10.0,
-    progress: Progress | None = None,
-) -> list[Finding]:
-    """Restore a queue that nobody has open; what was found wrong. With ``dry_run`` nothing is changed."""
-    where = Path(os.path.abspath(path))
-    options = read_options(where)
-    short = [] if dry_run else _complete(where, options, busy_s)
-    with contextlib.closing(LocalFiles(where, options, busy_s=busy_s)) as files, held(files):
-        _refuse_clients(files.clients, where)
-        with Restore(files, options, after_power_loss=after_power_loss) as work:
-            work.read(progress)
-            if not dry_run:
-                work.write(rewrite=False)
-            return short + work.findings
-
-
-def repair_queue(
-    path: str | os.PathLike[str], *, dry_run: bool = False, busy_s: float = 10.0, progress: Progress | None = None
-) -> list[Finding]:
-    """Check a queue and, if anything is wrong, restore it; what was found. Nobody else may have it open then.
-
-    A record that cannot be read is set aside into ``damaged/``. With ``dry_run`` nothing is changed.
-    """
-    findings = check_queue(path, busy_s=busy_s) or _due(path, busy_s)
-    if dry_run or not findings:
-        return findings
-    known = {(finding.path, finding.offset, finding.what.partition(":")[0]) for finding in findings}
-    # If the pages are not those that the last user left, restore sees to it that no more of them is believed.
-    found = restore_queue(path, after_power_loss=not _is_noted(path, busy_s), busy_s=busy_s, progress=progress)
-    return findings + [
-        finding for finding in found if (finding.path, finding.offset, finding.what.partition(":")[0]) not in known
-    ]
-
-
-def _due(path: str | os.PathLike[str], busy_s: float) -> list[Finding]:
-    """Whether the next to open the queue would restore it, and why."""
-    where = Path(os.path.abspath(path))
-    with contextlib.closing(LocalFiles(where, read_options(where), busy_s=busy_s)) as files, held(files):
-        with memoryview(files.kernel) as data, data.cast("Q") as words:
-            reason = needed(files, words)
-        if reason is None or any(files.clients.alive(client) for client in range(L.CLIENTS)):
-            return []
-        return [Finding(files.kernel_path, L.H_BOOT_ID * L.WORD_BYTES, f"to be restored: {reason}")]
-
-
-def _is_noted(path: str | os.PathLike[str], busy_s: float) -> bool:
-    """Whether the kernel says whose it is: if it does not, a power loss cannot be ruled out."""
-    where = Path(os.path.abspath(path))
-    try:
-        files = LocalFiles(where, read_options(where), busy_s=busy_s)
-    except Corrupt:
-        return False
-    with contextlib.closing(files), memoryview(files.kernel) as data, data.cast("Q") as words:
-        return any(words[word] for word in IDENTITY)
-
-
-def _refuse_clients(clients: ClientBytes, where: Path) -> None:
-    alive = [client for client in range(L.CLIENTS) if clients.alive(client)]
-    if alive:
-        raise Misuse(f"{where}: {len(alive)} clients have the queue open; a repair needs it alone")
-
-
-def _complete(where: Path, options: Options, busy_s: float) -> list[Finding]:
-    """Files that were cut off get their size back, so that the rest of them can be read."""
-    with _alone(where, busy_s):
-        return [
-            Finding(path, found, f"expected a file of {size_bytes} bytes, found {found} bytes")
-            for path, found, size_bytes in complete(where, options)
-        ]
-
-
-@contextlib.contextmanager
-def _alone(where: Path, busy_s: float) -> Iterator[None]:
-    """The queue's lock, without the files that need be whole."""
-    lock = Lock(where / LOCK, str(where), busy_s)
-    try:
-        with contextlib.closing(ClientBytes(where / CLIENTS)) as clients:
-            try:
-                lock.acquire()
-                _refuse_clients(clients, where)
-                yield
-            finally:
-                lock.release()
-    finally:
-        lock.close()
+    def _find(self, chunk: int, unit: int, found: array[int]) -> int:
+        """Records that start in a chunk, from a unit on."""
+        first, stop = self._start, self._stop(chunk)
+        if unit >= stop:
+            return 0
+        return self._scan.find(self._words, self._data, first, unit - first, stop - first, self._end - first, found)

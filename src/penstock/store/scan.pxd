@@ -1,13 +1,25 @@
 cimport cython
 from penstock.store cimport checksum
 from penstock.store cimport layout as L
+from penstock.store cimport rig
 from penstock.store.kernel cimport Kernel
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
 ctypedef unsigned int u32
 
+cdef extern from *:
+    void c_prefetch "__builtin_prefetch"(const void* address, int for_writing) nogil
+
 cdef u64 _ENTRY
+cdef u64 _DIGIT_BITS
+cdef u64 _DIGITS
+cdef u64 _AHEAD
+
+cdef inline void _fetch(u64[::1] view, u64 at) noexcept nogil:
+    c_prefetch(&view[at], 1)
+    c_prefetch(&view[at + 8], 1)
+
 cdef u64 _BATCH
 cdef u64 _AT
 cdef u64 _PLACE
@@ -25,6 +37,9 @@ cdef class Scan:
     cdef u64 ordered
     cdef object batches
     cdef u64 batched
+    cdef u64 last_base
+    cdef u64 last_size
+    cdef bint last_whole
     cdef readonly u64 records
     cdef readonly u64 highest
     cdef readonly u64 fresh
@@ -42,7 +57,7 @@ cdef class Scan:
     @cython.locals(count=u64, at=u64, units=u64, to=u64, word=u64)
     cdef u64 _find(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 stop, u64 end,
                    u64[::1] found) noexcept nogil
-    @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", i=u64, place=u64)
+    @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", i=u64, place=u64, slot=u64)
     cpdef u64 note(self, u64[::1] found, u64 count, u64 least, const u64[::1] old) except? 0
     cdef int _grow(self, u64 most) except -1
     @cython.locals(at=u64, last=u64, size=u64, units=u64, number=u64, slot=u64, batch=u64, index=u64, place=u64,
@@ -55,13 +70,17 @@ cdef class Scan:
     @cython.locals(n=u64)
     cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
 
+    @cython.locals(slot=u64, at=u64)
+    cpdef int forget_batches(self) except -1
     @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
                    lives=bint, believed=bint)
     cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1
     @cython.locals(state=u64)
     cdef bint _is_word(self, u64 slot, u64 word) noexcept
-    @cython.locals(size=u64, base=u64, low=u64, high=u64, middle=u64, found=u64)
+    @cython.locals(size=u64, base=u64)
     cdef bint _whole(self, u64 number, u64 batch, u64[::1] batches) noexcept
+    @cython.locals(low=u64, high=u64, middle=u64, found=u64)
+    cdef u64 _count_batch(self, u64 base, u64 size, u64[::1] batches) noexcept
     @cython.locals(tag=u64, info=u64, before=u64, ours=bint)
     cdef int _keep(self, u64 slot, u64 at, u64 number, const u64[::1] old, bint same, bint tagged) except -1
     @cython.locals(at=u64, field=u64)
@@ -83,24 +102,39 @@ cdef class Scan:
     cdef void _list(self, u64 slot, u64 at, u64[::1] counts, u64[::1] unsorted) noexcept
     @cython.locals(list_at=u64, before=u64, before_at=u64, last=u64, lane=u64, behind=u64, lane_at=u64)
     cdef bint _append(self, u64 slot, u64 at, u64 which, u64 key, u64 number) noexcept
-    @cython.locals(entries="unsigned long long[::1]", lane=u64)
+    @cython.locals(keys="unsigned long long[::1]", members="unsigned int[::1]", slots="unsigned long long[::1]",
+                   by_number=bint, bits=u64, least=u64, lane=u64)
     cdef int _link_list(self, u64 which, u64 count, u32[::1] order) except -1
-    @cython.locals(to=u64, i=u64, slot=u64, at=u64, word=u64)
-    cdef void _gather(self, u64 which, u64[::1] entries, u32[::1] order) noexcept
-    @cython.locals(i=u64, slot=u64, at=u64)
-    cdef void _append_all(self, u64 which, u64[::1] entries, u64 count) noexcept
+    @cython.locals(by_number=bint, to=u64, last=u64, i=u64, slot=u64, at=u64, number=u64)
+    cdef bint _gather(self, u64 which, u64[::1] keys, u32[::1] members, u32[::1] order) noexcept
+    @cython.locals(i=u64)
+    cdef void _spread(self, u64[::1] entries, u64[::1] keys, u32[::1] members, u64 count) noexcept
+    @cython.locals(i=u64, slot=u64, at=u64, word=u64, key=u64)
+    cdef void _append_all(self, u64 which, u64[::1] slots, u64 count) noexcept
     @cython.locals(head=u64)
     cdef void _set_ends(self, u64 at, u64 slot) noexcept
 
 @cython.locals(which=u64)
 cdef inline u64 _list_of(u64 info) noexcept
-@cython.locals(spare="unsigned long long[::1]", source="unsigned long long[::1]", target="unsigned long long[::1]",
-               moved=bint, back=u64, word=u64, varied=u64, digit=u64, at=u64)
-cdef int _sort(u64[::1] entries, u64 count) except -1
-@cython.locals(varied=u64, i=u64)
-cdef u64 _varied(u64[::1] entries, u64 count, u64 word) noexcept
-cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift) except -1
-@cython.locals(i=u64, digit=u64, to=u64)
-cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 word, u64 shift, u64[::1] places) noexcept
-@cython.locals(index=u64)
-cpdef int write_back(Words words, const u64[::1] image, u64 first, u64 end) except -1
+@cython.locals(least=u64, i=u64)
+cdef u64 _least(u64[::1] keys, u64 count) noexcept
+@cython.locals(most=u64, i=u64)
+cdef u64 _most(u64[::1] keys, u64 count) noexcept
+@cython.locals(i=u64)
+cdef void _pack(u64[::1] keys, u64 count, u64 least, u64 bits) noexcept
+@cython.locals(one=u64, mask=u64, i=u64)
+cdef void _unpack(u64[::1] slots, u64 count, u32[::1] members, u64 bits) noexcept
+@cython.locals(i=u64)
+cdef void _narrow(u64[::1] slots, u64 count) noexcept
+@cython.locals(source="unsigned long long[::1]", target="unsigned long long[::1]", back=u64, word=u64, varied=u64,
+               shift=u64)
+cdef object _sort(u64[::1] entries, u64 count, u64 width)
+@cython.locals(varied=u64, falls=u64, i=u64)
+cdef u64 _varied(u64[::1] entries, u64 count, u64 width, u64 word) noexcept
+cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift) except -1
+@cython.locals(i=u64, digit=u64, to=u64, field=u64)
+cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift, u64[::1] places) noexcept
+@cython.locals(index=u64, changed=u64)
+cpdef u64 write_back(Words words, const u64[::1] image, u64 first, u64 end) except? 1
+@cython.locals(index=u64, changed=u64)
+cdef u64 _store(Words words, const u64[::1] image, u64 first, u64 end) noexcept nogil

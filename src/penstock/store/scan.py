@@ -3,8 +3,9 @@
 object for each message.
 
 Works on a private image of the new kernel, which is also its table: while the scan runs, a slot of the image holds what
-the newest record that names it says. Never touches a file. The one store into a mapping is that of ``write_back``,
-which goes through ``Words.raw``.
+the newest record that names it says. Slots are in no order of anything else, so where the loops go from slot to slot,
+those that come next are fetched ahead. Never touches a file. The one store into a mapping is that of ``write_back``,
+which is the one of ``Words.raw``.
 """
 
 from array import array
@@ -15,8 +16,9 @@ try:
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.store import checksum
+from penstock.store import checksum, rig
 from penstock.store import layout as L
+from penstock.store.files import private_memory
 from penstock.store.kernel import Kernel
 from penstock.store.words import Words
 
@@ -24,10 +26,18 @@ from penstock.store.words import Words
 _BATCH = L.S_LINKS  # records of its batch, and its index there (pair)
 _AT = L.S_GAP  # where in ``order`` it is
 
-_ENTRY = 3  # words of an entry to sort: key, number, slot
+_ENTRY = 3  # words of an entry to sort: key, number, slot (or what goes with them)
+_DIGIT_BITS = 11  # sorted by so many at a time: six times for a word, and the places of all digits stay in the cache
+_DIGITS = 1 << _DIGIT_BITS
+_AHEAD = 16  # slots from now, one is fetched into the cache
 
 _FOUND = L.RECORD_WORDS  # of a record that was found: those of its header, but for the first
 _PLACE = L.R_SIGNATURE  # which says where it is, as in a slot
+
+if not cython.compiled:  # where it is compiled, the one in scan.pxd goes into every caller
+
+    def _fetch(view: Any, at: int) -> None:
+        """Begin to bring the slot at a word into the cache."""
 
 
 class Scan:
@@ -44,6 +54,9 @@ class Scan:
         self.ordered = 0
         self.batches = array("Q")  # (first number, records of the batch << 32 | found, 0): neighbours in one entry
         self.batched = 0
+        self.last_base = 0  # the batch that was last looked for, and whether it is whole
+        self.last_size = 0
+        self.last_whole = False
         self.records = 0
         self.highest = 0  # number
         self.fresh = files + 1
@@ -102,6 +115,9 @@ class Scan:
         order = self.order
         batches = self.batches
         for i in range(count):
+            if i + _AHEAD < count:
+                slot = found[(i + _AHEAD) * _FOUND + L.R_SLOT_BATCH] & L.MASK32
+                _fetch(self.view, self.slots_at + slot * L.SLOT_WORDS)
             self._note(found, i * _FOUND, order, batches, old)
         if count > 0:
             place = found[(count - 1) * _FOUND + _PLACE]
@@ -148,6 +164,7 @@ class Scan:
         if where >> 32 > 1 and not self._was_given_up(old, where & L.MASK32, number):
             self._note_batch(number - index, where >> 32, batches)
         slot = self.slots_at + (where & L.MASK32) * L.SLOT_WORDS
+        self.view[slot + L.S_LEASE_US] = 0  # which it is; a page that is read before it is written costs two faults
         if number <= self.view[slot + L.S_WORD]:
             return  # an earlier message of this slot
         last = found[at + L.R_META_CHECK]
@@ -179,14 +196,21 @@ class Scan:
 
     # ------------------------------------------------------------ deciding
 
+    def forget_batches(self) -> None:
+        """Every record stands for itself: where the kernel was lost, a batch of which some were acknowledged, and their
+        room used again, cannot be told from one that was cut."""
+        for slot in range(self.files + 1, self.slots):
+            at = self.slots_at + slot * L.SLOT_WORDS
+            if self.view[at] != 0:
+                self.view[at + _BATCH] = 1
+
     def decide(self, old: Any, tagged: bool, filling: bool) -> None:
         """What becomes of each slot, by its newest record and its word in the ``old`` kernel.
 
         ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a record that is newer
         than its slot's word, or was being filled by it, decides; otherwise the word is right: nobody published it.
         """
-        _sort(self.batches, self.batched // _ENTRY)
-        batches = self.batches
+        batches = _sort(self.batches, self.batched // _ENTRY, _ENTRY)
         for slot in range(self.files + 1, self.slots):
             at = self.slots_at + slot * L.SLOT_WORDS
             word = old[at]
@@ -230,6 +254,13 @@ class Scan:
         if size == 1:
             return True
         base = number - (batch >> 32)
+        if base != self.last_base or size != self.last_size:  # neighbours are often of one batch
+            self.last_base = base
+            self.last_size = size
+            self.last_whole = self._count_batch(base, size, batches) == size
+        return self.last_whole
+
+    def _count_batch(self, base: int, size: int, batches: Any) -> int:
         low = 0
         high = self.batched // _ENTRY
         while low < high:
@@ -243,7 +274,7 @@ class Scan:
             if batches[low * _ENTRY + 1] >> 32 == size:
                 found += batches[low * _ENTRY + 1] & L.MASK32
             low += 1
-        return found == size
+        return found
 
     def _keep(self, slot: int, at: int, number: int, old: Any, same: bool, tagged: bool) -> None:
         """The slot's message lives. ``same``: the old words of the slot are about it."""
@@ -307,6 +338,8 @@ class Scan:
         last = used = end = open_gap = gap = 0
         n = 0
         for i in range(self.ordered):
+            if i + _AHEAD < self.ordered:
+                _fetch(self.view, self.slots_at + order[i + _AHEAD] * L.SLOT_WORDS)
             slot = order[i]
             if not self._is_member(slot, i):
                 continue
@@ -391,31 +424,64 @@ class Scan:
 
     def _link_list(self, which: int, count: int, order: Any) -> None:
         """A list whose order is not that of places: its ``count`` messages are sorted, and linked anew."""
-        entries = array("Q", bytes(8 * _ENTRY * count))
-        self._gather(which, entries, order)
-        _sort(entries, count)
+        keys = _memory(count)
+        members = array("I", bytes(4 * count))
+        by_number = self._gather(which, keys, members, order)
+        bits = count.bit_length()
+        least = _least(keys, count)
+        if by_number and (_most(keys, count) - least) >> (64 - bits) == 0:
+            _pack(keys, count, least, bits)
+            slots = _sort(keys, count, 1)
+            _unpack(slots, count, members, bits)
+        else:
+            slots = _memory(count * _ENTRY)
+            self._spread(slots, keys, members, count)
+            slots = _sort(slots, count, _ENTRY)
+            _narrow(slots, count)
         for lane in range(L.LIST_WORDS):
             self.view[self.lists_at + which * L.LIST_WORDS + lane] = 0
-        self._append_all(which, entries, count)
+        self._append_all(which, slots, count)
 
-    def _gather(self, which: int, entries: Any, order: Any) -> None:
-        to = 0
+    def _gather(self, which: int, keys: Any, members: Any, order: Any) -> bool:
+        """The messages of a list, and what they are sorted by; whether those with equal keys are by number already."""
+        by_number = True
+        to = last = 0
         for i in range(self.ordered):
+            if i + _AHEAD < self.ordered:
+                _fetch(self.view, self.slots_at + order[i + _AHEAD] * L.SLOT_WORDS)
             slot = order[i]
             at = self.slots_at + slot * L.SLOT_WORDS
             if slot > self.files and _list_of(self.view[at + L.S_INFO]) == which:
-                entries[to] = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
-                entries[to + 1] = self.view[at] >> L.NUMBER_SHIFT
-                entries[to + 2] = slot
-                to += _ENTRY
-                for word in range(L.S_LINKS, L.S_PLACE):
-                    self.view[at + word] = 0
+                number = self.view[at] >> L.NUMBER_SHIFT
+                if which >= L.LIST_TIMED:
+                    keys[to] = self.view[at + L.S_DELIVER_US]
+                    if number < last:
+                        by_number = False
+                    last = number
+                else:
+                    keys[to] = number
+                members[to] = slot
+                to += 1
+        return by_number
 
-    def _append_all(self, which: int, entries: Any, count: int) -> None:
+    def _spread(self, entries: Any, keys: Any, members: Any, count: int) -> None:
         for i in range(count):
-            slot = entries[i * _ENTRY + 2]
+            if i + _AHEAD < count:
+                _fetch(self.view, self.slots_at + members[i + _AHEAD] * L.SLOT_WORDS)
+            entries[i * _ENTRY] = keys[i]
+            entries[i * _ENTRY + 1] = self.view[self.slots_at + members[i] * L.SLOT_WORDS] >> L.NUMBER_SHIFT
+            entries[i * _ENTRY + 2] = members[i]
+
+    def _append_all(self, which: int, slots: Any, count: int) -> None:
+        for i in range(count):
+            if i + _AHEAD < count:
+                _fetch(self.view, self.slots_at + slots[i + _AHEAD] * L.SLOT_WORDS)
+            slot = slots[i]
             at = self.slots_at + slot * L.SLOT_WORDS
-            self._append(slot, at, which, entries[i * _ENTRY], entries[i * _ENTRY + 1])
+            for word in range(L.S_LINKS, L.S_PLACE):
+                self.view[at + word] = 0
+            key = self.view[at + L.S_DELIVER_US] if which >= L.LIST_TIMED else 0
+            self._append(slot, at, which, key, self.view[at] >> L.NUMBER_SHIFT)
 
     def _set_ends(self, at: int, slot: int) -> None:
         head = self.view[at] & L.MASK32
@@ -430,60 +496,117 @@ def _list_of(info: int) -> int:
     return which + (info & 0xF)
 
 
-def _sort(entries: Any, count: int) -> None:
-    """By key and number: digit by digit from the lowest, keeping the order of equals. Digits that are the same in all
-    entries cost nothing."""
-    spare = array("Q", bytes(8 * _ENTRY * count))
+def _memory(words: int) -> Any:
+    return memoryview(private_memory(L.WORD_BYTES * max(words, 1))).cast("Q")
+
+
+def _least(keys: Any, count: int) -> int:
+    least: int = keys[0]
+    for i in range(1, count):
+        if keys[i] < least:
+            least = keys[i]
+    return least
+
+
+def _most(keys: Any, count: int) -> int:
+    most: int = keys[0]
+    for i in range(1, count):
+        if keys[i] > most:
+            most = keys[i]
+    return most
+
+
+def _pack(keys: Any, count: int, least: int, bits: int) -> None:
+    """A key and where it was, in one word: a third of what else is to be moved about."""
+    for i in range(count):
+        keys[i] = ((keys[i] - least) << bits) | i
+
+
+def _unpack(slots: Any, count: int, members: Any, bits: int) -> None:
+    one = 1  # a full word in the compiled core
+    mask = (one << bits) - 1
+    for i in range(count):
+        slots[i] = members[slots[i] & mask]
+
+
+def _narrow(slots: Any, count: int) -> None:
+    for i in range(count):
+        slots[i] = slots[i * _ENTRY + 2]
+
+
+def _sort(entries: Any, count: int, width: int) -> Any:
+    """Entries of ``width`` words by their first, those of three by key and number: digit by digit from the lowest,
+    keeping the order of equals. What is in order already, and digits that are the same in all entries, cost nothing.
+    Returns where the entries are then, here or elsewhere."""
     source = entries
-    target = spare
-    moved = False
-    for back in range(2):
-        word = 1 - back
-        varied = _varied(entries, count, word)
-        for digit in range(8):
-            if (varied >> (digit * 8)) & 0xFF:
-                _move(source, target, count, word, digit * 8)
+    target = entries
+    spare = None
+    for back in range(1 if width == 1 else 2):
+        word = 0 if width == 1 else 1 - back
+        varied = _varied(source, count, width, word)
+        if varied and spare is None:
+            spare = _memory(count * width)
+            target = spare
+        for shift in range(0, 64, _DIGIT_BITS):
+            if (varied >> shift) & (_DIGITS - 1):
+                _move(source, target, count, width, word, shift)
                 source, target = target, source
-                moved = not moved
-    if moved:
-        for at in range(count * _ENTRY):
-            entries[at] = spare[at]
+    return source
 
 
-def _varied(entries: Any, count: int, word: int) -> int:
-    """The bits in which a word of the entries is not always the same."""
+def _varied(entries: Any, count: int, width: int, word: int) -> int:
+    """The bits in which a word of the entries is not always the same; 0 if they are in its order already."""
     varied = 0
+    falls = 0
+    for i in range(1, count):
+        varied |= entries[i * width + word] ^ entries[word]
+        if entries[i * width + word] < entries[(i - 1) * width + word]:
+            falls = 1
+    return varied if falls else 0
+
+
+def _move(source: Any, target: Any, count: int, width: int, word: int, shift: int) -> None:
+    """All entries from source to target, in the order of one digit."""
+    places = array("Q", bytes(8 * (_DIGITS + 1)))
+    _place(source, target, count, width, word, shift, places)
+
+
+def _place(source: Any, target: Any, count: int, width: int, word: int, shift: int, places: Any) -> None:
     for i in range(count):
-        varied |= entries[i * _ENTRY + word] ^ entries[word]
-    return varied
-
-
-def _move(source: Any, target: Any, count: int, word: int, shift: int) -> None:
-    """All entries from source to target, in the order of eight bits."""
-    places = array("Q", bytes(8 * 257))
-    _place(source, target, count, word, shift, places)
-
-
-def _place(source: Any, target: Any, count: int, word: int, shift: int, places: Any) -> None:
-    for i in range(count):
-        places[((source[i * _ENTRY + word] >> shift) & 0xFF) + 1] += 1
-    for digit in range(256):
+        places[((source[i * width + word] >> shift) & (_DIGITS - 1)) + 1] += 1
+    for digit in range(_DIGITS):
         places[digit + 1] += places[digit]
     for i in range(count):
-        digit = (source[i * _ENTRY + word] >> shift) & 0xFF
-        to = places[digit] * _ENTRY
+        digit = (source[i * width + word] >> shift) & (_DIGITS - 1)
+        to = places[digit] * width
         places[digit] += 1
-        target[to] = source[i * _ENTRY]
-        target[to + 1] = source[i * _ENTRY + 1]
-        target[to + 2] = source[i * _ENTRY + 2]
+        for field in range(width):
+            target[to + field] = source[i * width + field]
 
 
 # ---------------------------------------------------------------- writing back
 
 
-def write_back(words: Words, image: Any, first: int, end: int) -> None:
-    """Make words ``first`` to ``end`` of a mapped kernel those of the image. What is right already is left alone: a
-    page without a change need not be written again."""
+def write_back(words: Words, image: Any, first: int, end: int) -> int:
+    """Make words ``first`` to ``end`` of a mapped kernel those of the image; how many were not. What is right already
+    is left alone: a page without a change need not be written again. Other threads run meanwhile, unless a rig looks.
+    """
+    if cython.compiled and not rig.watching and end <= words.size:
+        with cython.nogil:
+            return _store(words, image, first, end)
+    changed = 0
     for index in range(first, end):
         if words.load(index) != image[index]:
             words.raw(index, image[index])
+            changed += 1
+    return changed
+
+
+def _store(words: Words, image: Any, first: int, end: int) -> int:
+    """Of the compiled core: what ``Words.raw`` does, without a call for each word."""
+    changed = 0
+    for index in range(first, end):
+        if words.start[index] != image[index]:
+            words.start[index] = image[index]
+            changed += 1
+    return changed

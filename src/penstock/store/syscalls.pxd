@@ -1,7 +1,8 @@
 # The C side of syscalls.py: the same calls without the interpreter's wrappers.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_SetFromErrno
-from libc.errno cimport EACCES, EAGAIN, EINTR, errno
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.pythread cimport PyThread_get_thread_ident as get_ident
+from libc.errno cimport EACCES, EAGAIN, EINTR, ETIMEDOUT, errno
 
 cdef extern from "<fcntl.h>" nogil:
     cdef struct c_flock "flock":
@@ -20,6 +21,12 @@ cdef extern from "<sys/file.h>" nogil:
     int LOCK_NB
     int LOCK_UN
 
+cdef inline void errno_set(int code) noexcept:
+    import_errno()[0] = code
+
+cdef extern from "<errno.h>" nogil:
+    int* import_errno "__errno_location"()
+
 cdef extern from "<time.h>" nogil:
     cdef struct c_timespec "timespec":
         long long tv_sec
@@ -28,6 +35,18 @@ cdef extern from "<time.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, long long offset)
+    int c_fdatasync "fdatasync"(int fd)
+
+cdef extern from "<sys/syscall.h>" nogil:
+    long SYS_futex
+
+cdef extern from "<unistd.h>" nogil:
+    long c_syscall "syscall"(long number, void* address, int operation, unsigned int value, void* time, void* other,
+                             unsigned int last)
+
+cdef enum:
+    FUTEX_WAIT = 0
+    FUTEX_WAKE = 1
 
 cdef enum:
     OFD_GETLK = 36
@@ -102,3 +121,38 @@ cdef inline unsigned long long clock_us(int clock) noexcept:
     cdef c_timespec now
     c_clock_gettime(clock, &now)
     return now.tv_sec * 1000000ULL + now.tv_nsec // 1000
+
+cdef inline bint has_futex() noexcept:
+    return True
+
+cdef inline bint futex_wait(unsigned long long address, unsigned int seen, long long seconds,
+                            long nanoseconds) except -1:
+    cdef c_timespec span
+    cdef long result
+    cdef int code
+    span.tv_sec = seconds
+    span.tv_nsec = nanoseconds
+    with nogil:
+        result = c_syscall(SYS_futex, <void*>address, FUTEX_WAIT, seen, &span, NULL, 0)
+        code = errno
+    if result == -1 and code == EINTR:
+        PyErr_CheckSignals()  # no interpreter comes by before the caller sleeps again
+    return not (result == -1 and code == ETIMEDOUT)
+
+cdef inline int futex_wake(unsigned long long address, unsigned int count) except -1:
+    c_syscall(SYS_futex, <void*>address, FUTEX_WAKE, count, NULL, NULL, 0)
+    return 0
+
+cdef inline int sync_data(int fd) except -1:
+    cdef int result, code
+    while True:
+        with nogil:
+            result = c_fdatasync(fd)
+            code = errno
+        if result == 0:
+            return 0
+        if code != EINTR:
+            errno_set(code)
+            PyErr_SetFromErrno(OSError)
+            return -1
+        PyErr_CheckSignals()

@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import mmap
 import os
-import platform
 import select
 import time
 from pathlib import Path
 
 from penstock.store import layout as L
-from penstock.store import rig
-
-_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238, "loongarch64": 98}
-_FUTEX_WAIT = 0
-_FUTEX_WAKE = 1
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+from penstock.store import rig, syscalls
 
 
 class Futex:
     """Sleep on a 32-bit word of a mapping until it changes; shared by all processes that map the file."""
 
     def __init__(self, mapping: mmap.mmap, word: int) -> None:
-        self._call = _FUTEX_CALLS[platform.machine()]
         self._word: ctypes.c_uint32 | None = ctypes.c_uint32.from_buffer(mapping, word * L.WORD_BYTES)
         self._address = ctypes.addressof(self._word)
-        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
 
     def wait(self, seen: int, timeout_s: float) -> bool:
         """False when the time ran out; True when woken, or when the word had changed already."""
         if timeout_s <= 0:
             return False
         whole = int(timeout_s)
-        span = _Timespec(whole, int((timeout_s - whole) * 1e9))
-        result = self._syscall(
-            self._call, ctypes.c_void_p(self._address), _FUTEX_WAIT, ctypes.c_uint32(seen), ctypes.byref(span), None, 0
-        )
-        return not (result == -1 and ctypes.get_errno() == errno.ETIMEDOUT)
+        return syscalls.futex_wait(self._address, seen, whole, int((timeout_s - whole) * 1e9))
 
     def wake(self, count: int) -> None:
-        rig.effect(rig.WAKE, "futex")
-        self._syscall(self._call, ctypes.c_void_p(self._address), _FUTEX_WAKE, min(count, 0x7FFFFFFF), None, None, 0)
+        if rig.watching:
+            rig.effect(rig.WAKE, "futex")
+        syscalls.futex_wake(self._address, min(count, 0x7FFFFFFF))
 
     def close(self) -> None:
         self._word = None
 
 
 def futex_available() -> bool:
-    return platform.machine() in _FUTEX_CALLS
+    return syscalls.has_futex()
 
 
 UNWATCHED_S = 0.02

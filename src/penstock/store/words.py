@@ -62,7 +62,7 @@ class Words:
     def raw(self, index: int, value: int) -> None:
         """The only store into a mapping: volatile in C, an item of a word view in Python; never torn or reordered."""
         if rig.watching:
-            rig.store(self.path, index, value)
+            self._tell(index, value)
         if index >= self.size:
             self.bad = index + 1
             return
@@ -70,6 +70,9 @@ class Words:
             self.start[index] = value
         else:
             self.view[index] = value
+
+    def _tell(self, index: int, value: int) -> None:
+        rig.store(self.path, index, value)
 
     def put(self, index: int, value: int) -> None:
         """Store as part of the transaction: undone unless ``commit`` is reached."""

@@ -1,7 +1,10 @@
 cimport cython
 from penstock.store cimport layout as L
-from penstock.store.files cimport LocalFiles
+from penstock.store cimport syscalls
+from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
+from penstock.store.mutex cimport Mutex
+from penstock.store.offers cimport Offers
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
@@ -11,13 +14,13 @@ cdef class Client:
     cdef object __weakref__
     cdef readonly object path
     cdef readonly str name
-    cdef readonly object clock
+    cdef readonly Clock clock
     cdef readonly object options
-    cdef readonly object mutex
+    cdef Mutex mutex
     cdef readonly bint closed
     cdef readonly dict filling
     cdef readonly list leftovers
-    cdef object holder
+    cdef unsigned long holder
     cdef readonly LocalFiles files
     cdef readonly Words words
     cdef readonly Kernel kernel
@@ -26,13 +29,16 @@ cdef class Client:
     cdef readonly object receivers
     cdef readonly object producers
     cdef readonly object syncs
+    cdef readonly Offers offers
+    cdef readonly dict offering
     cdef readonly object upkeep
     cdef readonly u64 opened_us
     cdef public u64 looked_us
     cdef readonly long long index
     cdef readonly u64 owner
 
-    cdef bint _is_filling(self, u64 slot, u64 number) except -1
+    cdef object _turn(self, unsigned long me, object work, tuple arguments)
+    cpdef bint is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1
     @cython.locals(done=u64, index=u64)
     cpdef u64 return_from_dead(self) except? 0

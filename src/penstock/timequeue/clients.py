@@ -14,12 +14,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
 from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
-from penstock.store import restore
+from penstock.store import restore, syscalls
 from penstock.store.directory import read_options
 from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import OWED_ROOM, Kernel
+from penstock.store.mutex import Mutex
+from penstock.store.offers import Offers
 from penstock.store.words import Words
 from penstock.timequeue.commit import Syncs
 from penstock.timequeue.notify import Bell
@@ -33,6 +40,7 @@ RETURNED_A_TURN_MAX = 1024  # messages handed back under one turn at the lock: a
 DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an idle one each time it finds nothing
 RETIRED_A_TURN_MAX = 256
 FORGET_S_MAX = 10.0
+OFFER = "offer"
 TOMBSTONE = bytes(L.WORD_BYTES)
 
 
@@ -44,7 +52,7 @@ class Client:
         self.name = str(path)
         self.clock = clock
         self.options = read_options(path)
-        self.mutex = threading.Lock()
+        self.mutex = Mutex() if cython.compiled else threading.Lock()
         self.closed = False
         self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
         self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
@@ -92,6 +100,8 @@ class Client:
         self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files, L.H_WAKE, way=self.options.notify)
         self.producers = Bell(self.files, L.H_ROOM, way=self.options.notify)
+        self.offers = Offers(self.kernel)
+        self.offering: dict[str, Any] = {}  # the put that is offered to leaders, if one is
         self.syncs = Syncs(self)
         self.looked_us = 0
         self.index = -1
@@ -126,33 +136,42 @@ class Client:
 
         Whatever interrupts us, the lock is released by the one call in ``finally``, and an open transaction is undone.
         """
-        me = threading.get_ident()
+        me = syscalls.get_ident()
         if self.holder == me:
             raise Misuse(f"{self.name}: called by a signal handler or finalizer that interrupted a call of this queue")
-        with self.mutex:
-            self.holder = me
+        if cython.compiled:  # nothing comes between two lines of C
+            self.mutex.acquire()
             try:
-                if self.closed:
-                    raise QueueClosed(f"{self.name}: this queue object is closed")
-                try:
-                    self.files.lock.acquire()
-                    if self.kernel.get(L.H_JOURNAL_COUNT):
-                        self._bury()
-                    self.kernel.recover()
-                    if self.leftovers:
-                        self._settle()
-                    try:
-                        return work(*arguments)
-                    except BaseException:
-                        self.kernel.rollback()
-                        raise
-                    finally:
-                        if self.kernel.get(L.H_OWED):
-                            self._pay()
-                finally:
-                    self.files.lock.release()
+                return self._turn(me, work, arguments)
             finally:
-                self.holder = 0
+                self.mutex.release()
+        with self.mutex:
+            return self._turn(me, work, arguments)
+
+    def _turn(self, me: int, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        self.holder = me
+        try:
+            if self.closed:
+                raise QueueClosed(f"{self.name}: this queue object is closed")
+            try:
+                self.files.lock.acquire()
+                if self.kernel.get(L.H_JOURNAL_COUNT):
+                    self._bury()
+                self.kernel.recover()
+                if self.leftovers:
+                    self._settle()
+                try:
+                    return work(*arguments)
+                except BaseException:
+                    self.kernel.rollback()
+                    raise
+                finally:
+                    if self.kernel.get(L.H_OWED):
+                        self._pay()
+            finally:
+                self.files.lock.release()
+        finally:
+            self.holder = 0
 
     def _bury(self) -> None:
         """Somebody died in the middle of a put: what he may have written must not be found as a message later."""
@@ -164,14 +183,22 @@ class Client:
         for batch in list(self.leftovers):
             try:
                 for slot, number in batch:
-                    if self._is_filling(slot, number):
+                    if self.is_filling(slot, number):
                         self.discard_filling(slot, self.index)
             except OSError:
                 self.kernel.rollback()
             else:
                 self.leftovers.remove(batch)
+                self.end_offer(batch)
 
-    def _is_filling(self, slot: int, number: int) -> bool:
+    def end_offer(self, batch: list[tuple[int, int]]) -> None:
+        """The put is over, and what a leader says of it later too: the next may be offered. After one that failed,
+        therefore, in the turn that settles it."""
+        offered = self.offering.get(OFFER)
+        if offered is not None and offered.of in batch:
+            self.offering.pop(OFFER, None)
+
+    def is_filling(self, slot: int, number: int) -> bool:
         return (
             self.kernel.number(slot) == number
             and self.kernel.state(slot) == L.STATE_FILLING
@@ -226,6 +253,8 @@ class Client:
 
     def discard_filling(self, slot: int, index: int) -> None:
         """A put that will not be published. The tombstone comes first: nothing may find a whole record there later."""
+        self.offers.withdraw(index)
+        self.kernel.commit()
         self.files.write(self.kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT, TOMBSTONE)
         number = self.kernel.number(slot)
         spilled = (self.kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPILLED
@@ -316,6 +345,14 @@ class Client:
             self.kernel.leave_client(self.index)
         self.closed = True
         return False
+
+    def give_up(self) -> None:
+        """Closing failed: what we hold goes back when others look. Else whoever keeps the error, and us with it, would
+        keep us alive in their eyes."""
+        with self.mutex:
+            self.closed = self.closed or not self.filling  # a thread in the middle of a put needs the files
+        if self.closed:
+            self.forget()
 
     def forget(self) -> None:
         """Only close: as when the process dies. If the background does not let go of us, the process's end does."""

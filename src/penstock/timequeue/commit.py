@@ -15,10 +15,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import PenstockError, SyncFailed
 from penstock.store import layout as L
+from penstock.store import syscalls
+from penstock.store.indexing import IndexNotes
 from penstock.timequeue.notify import Bell
 
 if TYPE_CHECKING:
@@ -62,9 +64,23 @@ class Told:
                 raise
 
 
+class Offer(Protocol):
+    """Work that the leader of a sync may do for one that waits for it."""
+
+    def make(self, ticket: int) -> bool:
+        """Offer it; False if that is not possible now."""
+
+    def is_served(self) -> bool: ...
+    def is_done(self) -> bool:
+        """Whether it was done, for certain; if not, it will not be. In a turn."""
+
+    def take_back(self) -> None: ...
+
+
 class SharedSync:
     """One kind of sync of one queue, as one client sees it. ``perform`` is told whether an earlier one may have failed
-    without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time."""
+    without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time; ``serve``
+    does for those that sleep what they offered."""
 
     def __init__(
         self,
@@ -76,12 +92,16 @@ class SharedSync:
         *,
         served_by_any: bool,
         gather: Callable[[float], None] | None = None,
+        serve: Callable[[int], int] | None = None,
     ) -> None:
         self._client = client
         self._gather = gather
+        self._serve = serve
+        self._served = False
         self._told = told
         self._served_by_any = served_by_any
         self._kernel = client.kernel
+        self._files = client.files
         self._word = first_word
         self._byte = first_byte
         self._perform = perform
@@ -93,22 +113,34 @@ class SharedSync:
         """What has been written until now is on disk when a sync of at least this number is complete."""
         return self._kernel.get(self._word + BEGUN) + 1
 
-    def wait(self, ticket: int, then: Callable[..., Any] = nothing, *arguments: Any) -> Any:
-        """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it.
+    def wait(self, ticket: int, then: Callable[..., Any] = nothing, *arguments: Any, offer: Offer | None = None) -> Any:
+        """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it. It does
+        not run if a leader has done what was offered.
 
         ``SyncFailed`` if a sync failed: nothing is confirmed, now or later, until the queue was checked.
         """
         waits = 0
+        offered = False
         try:
             while True:
                 bell = self._kernel.get(self._word + BELL) & L.MASK32
-                self.require_working()
+                if offered and offer is not None and offer.is_served():
+                    return None
+                if self.failed():
+                    if offered and offer is not None and self._client.turn(offer.is_done):
+                        return None  # by a leader whose sync had not failed
+                    self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
                     return self._client.turn(then, False, *arguments)
                 if self._may_lead(waits):
                     if self._kernel.get(self._word + DONE) < ticket:
+                        if offered and offer is not None:
+                            offer.take_back()
                         return self._lead(then, arguments)
                     self._end_leading()
+                elif offer is not None and not offered:
+                    offered = offer.make(ticket)  # then look again: a leader that did not see it has finished
+                    offer = offer if offered else None
                 elif not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
                     waits += 1
         finally:
@@ -122,33 +154,43 @@ class SharedSync:
         finally:
             self._end_leading()
 
+    def failed(self) -> int:
+        """The error number of a sync that failed, or 0."""
+        return self._kernel.get(L.H_SYNC_FAILED) or self._told.code
+
     def require_working(self) -> None:
-        code = self._kernel.get(L.H_SYNC_FAILED) or self._told.code
+        code = self.failed()
         if code:
             raise SyncFailed(self._client.name, code)
 
     def _may_lead(self, waits: int) -> bool:
         """Take a byte to lead by; False if others have those we may take. One that has waited long needs none."""
-        me = threading.get_ident()
+        me = syscalls.get_ident()
         for i in range(min(waits + 1, LEADERS)):
             if self._leaders.setdefault(i, me) == me:  # threads of a process share its locked bytes
-                if self._client.files.clients.take(self._byte + i):
+                if self._files.clients.take(self._byte + i):
                     return True
                 self._leaders.pop(i, None)
         return waits >= LEADERS
 
-    def _end_leading(self) -> None:
+    def _end_leading(self) -> int:
         """Give back what this thread leads by, wherever an interrupt or an error may have come, and tell the others."""
-        me = threading.get_ident()
+        if not self._leaders:
+            return 0
+        me = syscalls.get_ident()
         for i, leader in list(self._leaders.items()):
             if leader == me:
                 try:
-                    self._client.files.clients.leave(self._byte + i)
+                    self._files.clients.leave(self._byte + i)
                 finally:
                     self._leaders.pop(i, None)
-                # Only now: whoever is told and has not been served must find the byte free.
-                self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
-                self._bell.ring(L.MASK32)
+                # Only now: whoever is told and has not been served must find the byte free. And whoever found it taken
+                # was being filled before: where nobody was served and nothing is being filled, no put sleeps.
+                if self._serve is None or self._served or self._kernel.get(L.H_FILLING) != 0:
+                    self._served = False
+                    self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
+                    self._bell.ring(L.MASK32)
+        return 0
 
     def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._gather is not None:
@@ -198,6 +240,8 @@ class SharedSync:
 
     def _finish(self, number: int, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self.require_working()
+        if number and self._serve is not None and self._serve(number):
+            self._served = True
         if number > self._kernel.get(self._word + DONE):
             self._kernel.note(self._word + DONE, number)
         return then(True, *arguments)
@@ -214,8 +258,16 @@ class Syncs:
         self._kernel = client.kernel
         self._files = client.files
         self._told = Told()
+        self.notes = IndexNotes(client.kernel)
         self.commits = SharedSync(
-            client, L.H_SYNC_BEGUN, DATA_BYTES_AT, self._sync_data, self._told, served_by_any=False, gather=self._gather
+            client,
+            L.H_SYNC_BEGUN,
+            DATA_BYTES_AT,
+            self._sync_data,
+            self._told,
+            served_by_any=False,
+            gather=self._gather,
+            serve=client.offers.serve,
         )
         self.index = SharedSync(
             client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, self._told, served_by_any=True
@@ -226,10 +278,11 @@ class Syncs:
         itself and have all others wait for the next: it lets them run, until they are there or time is up."""
         expected = self._kernel.get(L.H_SYNC_GROUP)
         filling = self._kernel.get(L.H_FILLING)
-        deadline = time.perf_counter() + longest_s
-        while filling < expected and time.perf_counter() < deadline:
-            os.sched_yield()
-            filling = self._kernel.get(L.H_FILLING)
+        if filling < expected:
+            deadline = time.perf_counter() + longest_s
+            while filling < expected and time.perf_counter() < deadline:
+                os.sched_yield()
+                filling = self._kernel.get(L.H_FILLING)
         self._kernel.note(L.H_SYNC_GROUP, filling)
 
     def _sync_data(self, number: int, doubtful: bool) -> None:
@@ -239,15 +292,15 @@ class Syncs:
         """Data files first: a slot's word on disk never speaks of a record that is not."""
         self._client.retire_kept()
         if doubtful:
-            self._client.turn(self._kernel.words.touch)
+            self._client.turn(self._client.words.touch)
         settled, limit = self._client.turn(self._begin_index, number)
         self.commits.wait(self.commits.ticket())
         self._told.sync(self._files.sync_kernel)
-        self._client.turn(self._kernel.end_index, number, settled, limit, self._client.clock.wall_us())
+        self._client.turn(self.notes.end, number, settled, limit, self._client.clock.wall_us())
         self._client.retire_kept()
 
     def _begin_index(self, number: int) -> tuple[int, int]:
-        settled = self._kernel.begin_index(number)
+        settled = self.notes.begin(number)
         return settled, self._kernel.get(L.H_NUMBER_LIMIT)
 
     def sync_index(self) -> None:
@@ -264,7 +317,7 @@ class Syncs:
         return (
             self._kernel.get(L.H_SYNC_FAILED) == 0
             and (
-                self._kernel.changes() != self._kernel.get(L.H_INDEX_MARK)
+                self.notes.changes() != self._kernel.get(L.H_INDEX_MARK)
                 or self._kernel.get(L.H_INDEX_BEGUN) != self._kernel.get(L.H_INDEX_DONE)  # its leader died
             )
             and self._client.clock.boot_us() - self._kernel.get(L.H_INDEX_BEGUN_US) >= interval_us

@@ -17,6 +17,8 @@ cdef class Look:
     cdef readonly double sleep_s
     cdef readonly bint again
 
+cdef Message _checked(object message)
+
 @cython.final
 cdef class Consumer:
     cdef Client _client
@@ -24,8 +26,9 @@ cdef class Consumer:
     cdef LocalFiles _files
     cdef object _receiver
 
-    @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
     cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
+    @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
+    cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out)
     @cython.locals(found=list, owner=u64, delivery=Delivery, damaged=Delivery, message=Message)
     cpdef list messages(self, Look look)
     @cython.locals(slot=u64, number=u64, unit=u64, there=u64, body=bytes, parts=record.Parts)
@@ -35,6 +38,9 @@ cdef class Consumer:
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
     @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64)
+    cpdef int _ack(self, object messages) except -1
+    cpdef int _release(self, Message message, u64 delay_us) except -1
+    cpdef int _extend(self, Message message, u64 span_us) except -1
     cpdef int ack(self, object messages) except -1
-    cpdef int release(self, Message message, u64 delay_us) except -1
-    cpdef int extend(self, Message message, u64 span_us) except -1
+    cpdef int release(self, object message, u64 delay_us) except -1
+    cpdef int extend(self, object message, u64 span_us) except -1

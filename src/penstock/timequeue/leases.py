@@ -7,8 +7,9 @@ harms nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from penstock.errors import Corrupt, LeaseLost
+from penstock.errors import Corrupt, LeaseLost, Misuse
 from penstock.message import DONE, PENDING, Message, Receiver, new_message
 from penstock.store import layout as L
 from penstock.store import record
@@ -34,6 +35,12 @@ class Look:
         self.again = again  # something came back: look once more
 
 
+def _checked(message: Any) -> Message:
+    if not isinstance(message, Message):
+        raise Misuse(f"{message!r} is not a message")
+    return message
+
+
 class Consumer:
     """Gets messages for one client."""
 
@@ -49,6 +56,9 @@ class Consumer:
         ``left_s`` is how long it would wait: None for ever, 0 not at all. ``timed_out`` is the bell's value that it
         armed with, if its sleep ended by itself.
         """
+        return self._client.turn(self._look, most, lease_us, left_s, timed_out)
+
+    def _look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
         kernel = self._kernel
         client = self._client
         if timed_out is not None:
@@ -167,9 +177,19 @@ class Consumer:
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Acknowledge those that are still ours; then, if any was not, say which."""
+        self._client.turn(self._ack, messages)
+
+    def release(self, message: Message, delay_us: int) -> None:
+        self._client.turn(self._release, _checked(message), delay_us)
+
+    def extend(self, message: Message, span_us: int) -> None:
+        self._client.turn(self._extend, _checked(message), span_us)
+
+    def _ack(self, messages: Iterable[Message]) -> None:
         kernel = self._kernel
         lost = None
-        for message in messages:
+        for given in messages:
+            message = _checked(given)
             if not self._held(message):
                 lost = lost or message
                 continue
@@ -180,14 +200,14 @@ class Consumer:
         if lost is not None:
             raise LeaseLost(self._client.name, lost.id)
 
-    def release(self, message: Message, delay_us: int) -> None:
+    def _release(self, message: Message, delay_us: int) -> None:
         self._require(message)
         now_us = self._client.clock.wall_us()
         deliver_us = now_us + delay_us if delay_us else 0
         self._kernel.release(message.slot, self._client.index, deliver_us, now_us)
         message.state = DONE
 
-    def extend(self, message: Message, span_us: int) -> None:
+    def _extend(self, message: Message, span_us: int) -> None:
         self._require(message)
         self._kernel.extend(message.slot, self._client.clock.boot_us() + span_us)
         message.lease_us = self._client.clock.wall_us() + span_us

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from penstock.errors import Misuse
 from penstock.store import layout as L
+from penstock.store import options
 from penstock.store.directory import create_directory
 from penstock.store.files import Clock
 from penstock.store.kernel import initialise
@@ -21,9 +22,9 @@ from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_
 
 SLOTS = 65_536
 DATA_BYTES = 64 << 20
-SPILL_BYTES = 256 << 10
-LEASE_S = 60.0
-INDEX_SYNC_MS = 10_000
+SPILL_BYTES = options.SPILL_BYTES
+LEASE_S = options.LEASE_S
+INDEX_SYNC_MS = options.INDEX_SYNC_MS
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:
@@ -39,7 +40,7 @@ def create(
     data_bytes: int = DATA_BYTES,
     spill_bytes: int = SPILL_BYTES,
     lease: float = LEASE_S,
-    durability: str = "commit",
+    durability: str = options.DURABILITY,
     notify: Literal["futex", "file"] = "futex",
     index_sync_ms: int = INDEX_SYNC_MS,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
@@ -75,7 +76,7 @@ def create(
     file_bytes = [share] * files
     identity = uuid.uuid4()
     header = L.regions(slots + 1 + files)
-    options = Options(
+    fixed = Options(
         penstock=L.FORMAT,
         uuid=str(identity),
         secret=secrets.token_hex(8),
@@ -90,7 +91,7 @@ def create(
         kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
     )
 
-    header[L.H_UUID], header[L.H_UUID + 1] = options.uuid_words
+    header[L.H_UUID], header[L.H_UUID + 1] = fixed.uuid_words
 
     def fill(mapping: Any, storage: tuple[int, ...]) -> None:
         words = Words(mapping, str(where))
@@ -100,7 +101,7 @@ def create(
         words.close()
 
     create_directory(
-        where, options, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
+        where, fixed, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
     )
     return TimeQueue(where, busy_s=busy_s, clock=clock)
 

@@ -1,11 +1,42 @@
 cimport cython
+from libc.string cimport memcpy
 from penstock.store cimport layout as L
 from penstock.store cimport record
-from penstock.store.files cimport LocalFiles
+from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.timequeue.clients cimport Client
 
 ctypedef unsigned long long u64
+
+cdef extern from "Python.h":
+    const char* text_of "PyUnicode_AsUTF8AndSize"(str text, Py_ssize_t* size) except NULL
+    str new_text "PyUnicode_DecodeASCII"(const char* text, Py_ssize_t size, const char* errors)
+
+cdef enum:
+    HEX_DIGITS = 16
+    PREFIX_MAX = 32
+
+cdef inline char* _hex_before(char* end, u64 value) noexcept:
+    while True:
+        end -= 1
+        end[0] = b"0123456789abcdef"[value & 15]
+        value >>= 4
+        if value == 0:
+            return end
+
+cdef inline str message_id(str prefix, u64 slot, u64 number):
+    cdef char[PREFIX_MAX + 2 * HEX_DIGITS + 1] text
+    cdef char* end = text + sizeof(text)
+    cdef Py_ssize_t size
+    cdef const char* start = text_of(prefix, &size)
+    cdef char* at = _hex_before(end, number) - 1
+    at[0] = b"-"
+    at = _hex_before(at, slot)
+    if size > PREFIX_MAX:
+        raise ValueError(prefix)
+    at -= size
+    memcpy(at, start, size)
+    return new_text(at, end - at, NULL)
 
 @cython.final
 @cython.freelist(1024)
@@ -25,9 +56,12 @@ cdef class Entry:
     cdef int forget(self) except -1
     cpdef str id(self, str prefix)
 
+cdef bint _is_bytes(object value) noexcept
+cdef bint _is_int(object value) noexcept
+cdef bint _is_draft(object value) except -1
 cdef u64 _units(u64 payload_bytes) noexcept
 
-@cython.locals(codec=int, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
+@cython.locals(codec=u64, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers)
 
@@ -36,15 +70,28 @@ cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, o
                    object headers)
 
 @cython.final
+cdef class Offered:
+    cdef Client _client
+    cdef Entry _item
+    cdef readonly tuple of
+
+    cpdef bint make(self, u64 ticket) except -1
+    cdef u64 _now_us(self) except? 0
+    cpdef bint is_served(self) except -1
+    cpdef bint is_done(self) except -1
+    cpdef int take_back(self) except -1
+
+@cython.final
 cdef class Producer:
     cdef Client _client
     cdef Kernel _kernel
     cdef LocalFiles _files
-    cdef object _wall_us
+    cdef Clock _clock
     cdef readonly u64 _data_bytes
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max
 
+    @cython.locals(item=Entry)
     cpdef int put(self, list items, bint sync, bint batch) except -1
     @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1
@@ -61,9 +108,11 @@ cdef class Producer:
     @cython.locals(slot=Py_ssize_t, used_bytes=u64, units=u64)
     cdef Py_ssize_t _take(self, Entry item) except? -9
     cdef int _undo(self, Entry item) except -1
-    @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes)
+    @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes,
+                   most_bytes=u64)
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
+    @cython.locals(first=Entry)
     cpdef int _publish_committed(self, bint led, list items) except -1
     @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
     cpdef int _publish(self, list items) except -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -10,13 +11,18 @@ from typing import Any
 
 import msgspec
 
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
 from penstock.codec import CODEC_BYTES, encode_body, encode_meta
 from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
 from penstock.store.kernel import NO_NUMBER, NO_ROOM, NO_SLOT
-from penstock.timequeue.clients import TOMBSTONE, Client
+from penstock.timequeue.clients import OFFER, TOMBSTONE, Client
 
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
 RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
@@ -39,6 +45,12 @@ class Draft(msgspec.Struct, kw_only=True):
     type: str | None = None
     key: str | None = None
     headers: dict[str, str] | None = None
+
+
+if not cython.compiled:  # where it is compiled, puts.pxd has it: it is made for every single put
+
+    def message_id(prefix: str, slot: int, number: int) -> str:
+        return f"{prefix}{slot:x}-{number:x}"
 
 
 class Entry:
@@ -80,7 +92,7 @@ class Entry:
         self.slot = 0
 
     def id(self, prefix: str) -> str:
-        return f"{prefix}{self.slot:x}-{self.number:x}"
+        return message_id(prefix, self.slot, self.number)
 
 
 def _is_number(value: object) -> bool:
@@ -130,6 +142,18 @@ def _bounded(us: int, given: object) -> int:
     return max(us, 1)  # before 1970 is long due; 0 means "at once"
 
 
+def _is_bytes(value: Any) -> bool:
+    return type(value) is bytes  # where ``type`` is not an argument
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_draft(value: Any) -> bool:
+    return type(value) is Draft
+
+
 def entry(
     body: Any,
     now_us: int,
@@ -140,11 +164,12 @@ def entry(
     key: str | None,
     headers: dict[str, str] | None,
 ) -> Entry:
-    if body.__class__ is bytes:
+    if _is_bytes(body):
         codec, data = CODEC_BYTES, body
     else:
         codec, data = encode_body(body)
-    if priority.__class__ is not int or not 0 <= priority < L.PRIORITIES:
+    level = priority if _is_int(priority) and 0 <= priority < L.PRIORITIES else L.PRIORITIES
+    if level == L.PRIORITIES:
         raise Misuse(f"priority must be a whole number from 0 to {L.PRIORITIES - 1}, not {priority!r}")
     meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
     deliver_us = 0 if deliver_at is None and delay is None else to_us(deliver_at, delay, now_us)
@@ -153,7 +178,7 @@ def entry(
     item.body = data
     item.meta = meta
     item.deliver_us = deliver_us
-    item.info = priority | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
+    item.info = level | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
     item.check = record.crc32(data, record.crc32(meta)) if meta else record.crc32(data)
     item.spilled = None
     item.slot = item.number = item.unit = 0
@@ -173,13 +198,42 @@ def entries(
     """Entries of a batch; a ``Draft`` brings its own options."""
     items = []
     for body in bodies:
-        if body.__class__ is Draft:
+        if _is_draft(body):
             items.append(
                 entry(body.body, now_us, body.deliver_at, body.delay, body.priority, body.type, body.key, body.headers)
             )
         else:
             items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers))
     return items
+
+
+class Offered:
+    """A put of one message that the leader of a sync may publish. One at a time for a client: it has one word."""
+
+    def __init__(self, client: Client, item: Entry) -> None:
+        self._client = client
+        self._item = item
+        self.of = (item.slot, item.number)
+
+    def make(self, ticket: int) -> bool:
+        if self._client.offering.setdefault(OFFER, self) is not self:
+            return False
+        self._client.offers.make(self._client.index, self._item.slot, ticket, self._item.deliver_us > self._now_us())
+        return True
+
+    def _now_us(self) -> int:
+        return self._client.clock.wall_us()
+
+    def is_served(self) -> bool:
+        return self._client.offers.is_served(self._client.index, self._item.number)
+
+    def is_done(self) -> bool:
+        self._client.offers.withdraw(self._client.index)
+        self._client.kernel.commit()
+        return not self._client.is_filling(self._item.slot, self._item.number)
+
+    def take_back(self) -> None:
+        self._client.offers.take_back(self._client.index)
 
 
 class Producer:
@@ -189,7 +243,7 @@ class Producer:
         self._client = client
         self._kernel = client.kernel
         self._files = client.files
-        self._wall_us = client.clock.wall_us
+        self._clock = client.clock
         self._data_bytes = client.options.data_bytes
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
@@ -209,9 +263,20 @@ class Producer:
             if not self._client.regain():
                 raise
             self._put_now(items, sync, batch)
+        except OSError as error:
+            if not self._may_make_room_on_disk(error):
+                raise
+            for item in items:
+                item.forget()
+            self._put_now(items, sync, batch)
         except OutOfNumbers:
             self._client.syncs.sync_index()
             self._put_now(items, sync, batch)
+
+    def _may_make_room_on_disk(self, error: OSError) -> bool:
+        """Bodies of their own stay on the disk until an index sync after their message has gone."""
+        full = error.errno == errno.ENOSPC and not isinstance(error, PenstockError)
+        return full and self._kernel.get(L.H_KEPT) > 0 and self._client.regain()
 
     def _mark_batch(self, items: list[Entry]) -> None:
         for item in items:
@@ -234,7 +299,7 @@ class Producer:
             if slot == NO_ROOM:
                 return False
             raise self._full(slot, item)
-        now_us = self._wall_us()
+        now_us = self._clock.wall_us()
         item.slot = slot
         item.number = kernel.number(slot)
         item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
@@ -260,7 +325,9 @@ class Producer:
             self._copy(items, now_us, sync, batch)
             if sync:
                 commits = client.syncs.commits
-                commits.wait(commits.ticket(), self._publish_committed, items)
+                offer = Offered(client, items[0]) if len(items) == 1 else None
+                commits.wait(commits.ticket(), self._publish_committed, items, offer=offer)
+                client.end_offer([(item.slot, item.number) for item in items])
             else:
                 client.turn(self._publish, items)
         except BaseException:
@@ -274,7 +341,7 @@ class Producer:
     def _reserve(self, items: list[Entry]) -> int:
         """Slots and room for all of them, or as if nothing had been tried."""
         kernel = self._kernel
-        now_us = self._wall_us()
+        now_us = self._clock.wall_us()
         self._client.filling[id(items)] = len(items)
         try:
             self._reserve_all(items, now_us)
@@ -334,11 +401,12 @@ class Producer:
         """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
         run: list[bytes] = []
         start = following = size_bytes = limit = 0
+        most_bytes = RUN_BYTES_MAX
         for index, item in enumerate(items):
             if item.spilled is not None:
                 self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
             data = self._record(item, now_us, len(items) if batch else 1, index if batch else 0)
-            if run and (item.unit != following or item.unit >= limit or size_bytes > RUN_BYTES_MAX):
+            if run and (item.unit != following or item.unit >= limit or size_bytes > most_bytes):
                 self._files.write(start, b"".join(run))
                 run = []
             if not run:
@@ -372,11 +440,17 @@ class Producer:
     def _publish_committed(self, led: bool, items: list[Entry]) -> None:
         if led:
             self._kernel.synced()
-        self._kernel.committed(len(items), 0 if led else 1)
-        self._publish(items)
+        if self._client.offering:
+            self._client.offers.withdraw(self._client.index)  # ours or another thread's, which then publishes itself
+        first = items[0]
+        if self._client.is_filling(first.slot, first.number):  # else a leader did, and had no time to say so
+            self._kernel.committed(len(items), 0 if led else 1)
+            self._publish(items)
+        else:
+            self._kernel.commit()
 
     def _publish(self, items: list[Entry]) -> None:
-        now_us = self._wall_us()
+        now_us = self._clock.wall_us()
         wake = len(items)
         for item in items:
             if item.deliver_us > now_us:

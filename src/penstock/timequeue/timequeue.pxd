@@ -1,1 +1,29 @@
-# Compiled for its speed; nothing in it needs a C type.
+cimport cython
+from penstock.message cimport Message
+from penstock.store.files cimport Clock
+from penstock.timequeue.clients cimport Client
+from penstock.timequeue.leases cimport Consumer, Look
+from penstock.timequeue.puts cimport Entry, Producer, entries, entry
+
+ctypedef unsigned long long u64
+
+cdef class TimeQueue:
+    cdef object __weakref__
+    cdef readonly object _path
+    cdef readonly object _busy_s
+    cdef readonly Clock _clock
+    cdef public bint _closed
+    cdef public object _async_puts
+    cdef readonly str _id_prefix
+    cdef public Client _client
+    cdef readonly Producer _producer
+    cdef readonly Consumer _consumer
+    cdef readonly double _lease_s
+    cdef readonly bint _sync
+
+    cpdef Client _mine(self)
+    cpdef bint _is_synced(self, object durability) except -1
+    cpdef int _put(self, list items, object timeout, object durability) except -1
+    @cython.locals(client=object)  # its methods are passed on
+    cpdef object _put_when_room(self, list items, double timeout, bint sync)
+    cdef list _receive(self, u64 most, object wait_s, object lease)

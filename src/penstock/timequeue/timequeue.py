@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import sys
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-from penstock.errors import Misuse, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
+from penstock.errors import Misuse, PenstockError, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
@@ -57,7 +56,7 @@ class MessageIds(Sequence[str]):
 
 
 def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # NaN is neither
         raise Misuse(f"{name} must be a number of seconds, not {value!r}")
     if not zero and value == 0:
         raise Misuse(f"{name} must be more than 0 seconds")
@@ -65,7 +64,10 @@ def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
 
 
 def queue_path(path: str | os.PathLike[str]) -> Path:
-    if os.fspath(path) == "":
+    name = os.fspath(path)
+    if not isinstance(name, str) or "\0" in name:
+        raise Misuse(f"the path of a queue must be a str or Path without null characters, not {path!r}")
+    if name == "":
         raise Misuse("the path of the queue is empty")
     return Path(os.path.abspath(path))
 
@@ -299,7 +301,7 @@ class TimeQueue:
         timed_out: int | None = None
         left_s = wait_s
         while True:
-            look = client.turn(self._consumer.look, most, lease_us, left_s, timed_out)
+            look = self._consumer.look(most, lease_us, left_s, timed_out)
             timed_out = None
             if look.deliveries:
                 found = self._consumer.messages(look)
@@ -322,14 +324,14 @@ class TimeQueue:
         After a power loss it may be back, unless an index sync came between; ``durable`` waits for one.
         """
         client = self._mine()
-        client.turn(self._consumer.ack, (message,))
+        self._consumer.ack((message,))
         if durable:
             client.syncs.sync_index()
 
     def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
         """All that are still ours; then ``LeaseLost`` if one was not."""
         client = self._mine()
-        client.turn(self._consumer.ack, list(messages))
+        self._consumer.ack(list(messages))
         if durable:
             client.syncs.sync_index()
 
@@ -340,13 +342,13 @@ class TimeQueue:
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
         """Give it back: to its old place, or after ``delay``."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
-        self._mine().turn(self._consumer.release, message, int(check_seconds("delay", seconds) * 1_000_000))
+        self._mine()
+        self._consumer.release(message, int(check_seconds("delay", seconds) * 1_000_000))
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
-        self._mine().turn(
-            self._consumer.extend, message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000)
-        )
+        self._mine()
+        self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
 
     # ------------------------------------------------------------ a look inside
 
@@ -421,18 +423,32 @@ class TimeQueue:
     def close(self) -> None:
         """Give back what was got and not acknowledged, and leave the queue. Closing twice is fine.
 
-        ``Misuse`` while another thread is in a put: end your threads first.
+        ``Misuse`` while another thread is in a put: end your threads first. Any other error leaves it closed as well:
+        what was got returns as if this process had died.
         """
         if self._closed:
             return
         client = self._client
-        if client is not None:
+        try:
+            if client is not None:
+                self._leave(client)
+        finally:
+            if client is None or client.closed:
+                self._closed = True
+                self._client = None
+
+    def _leave(self, client: Client) -> None:
+        try:
             with contextlib.suppress(SyncFailed):  # which is on record
                 client.syncs.before_closing()
             with _opening:
                 client.close()
-        self._closed = True
-        self._client = None
+        except Misuse:  # it cannot be closed now
+            raise
+        except (OSError, PenstockError):
+            with _opening:
+                client.give_up()
+            raise
 
     def __enter__(self) -> TimeQueue:
         return self
@@ -446,7 +462,7 @@ class TimeQueue:
         """Pickled and copied as another client of the same queue: what multiprocessing needs."""
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
-        return _reopen, (self.name, self._busy_s)
+        return _reopen, (type(self), self.name, self._busy_s)
 
     def __repr__(self) -> str:
         return f"<TimeQueue {self.name}{' (closed)' if self._closed else ''}>"
@@ -458,8 +474,8 @@ class TimeQueue:
                 client.forget()
 
 
-def _reopen(path: str, busy_s: float) -> TimeQueue:
-    return TimeQueue(path, busy_s=busy_s)
+def _reopen(kind: type[TimeQueue], path: str, busy_s: float) -> TimeQueue:
+    return kind(path, busy_s=busy_s)
 
 
 # ---------------------------------------------------------------- fork: the child has no part in its parent's clients
