@@ -138,3 +138,43 @@ class SyncFailed(PenstockError, OSError):
 
 class NotAllowed(PenstockError, PermissionError):
     """The file system does not let this process do it."""
+
+
+class ReceiverBusy(PenstockError):
+    """Another process, or another object of this one, is this receiver."""
+
+    def __init__(self, queue: str, name: str) -> None:
+        super().__init__(
+            f"{queue}: receiver {name!r} is in use: its claims belong to one at a time; end the other one, or take "
+            f"another name"
+        )
+        self.queue = queue
+        self.name = name
+
+
+class ReceiverLost(PenstockError):
+    """Another one has become this receiver since, or this process was forked from its. Nothing was changed."""
+
+    def __init__(self, queue: str, name: str) -> None:
+        super().__init__(f"{queue}: receiver {name!r} is another one's by now")
+        self.queue = queue
+        self.name = name
+
+
+class TooManyReceivers(PenstockError):
+    """Every entry of the table of receivers is taken."""
+
+    def __init__(self, queue: str, *, limit: int) -> None:
+        super().__init__(f"{queue}: all {limit} names of receivers are taken; use one that there is already")
+        self.queue = queue
+        self.limit = limit
+
+
+class NoSuchClaim(Misuse):
+    """There is no open claim with this number: committed, released, or never made."""
+
+    def __init__(self, queue: str, name: str, claim: int, why: str) -> None:
+        super().__init__(f"{queue}: receiver {name!r} has no claim {claim}: {why}")
+        self.queue = queue
+        self.name = name
+        self.claim = claim

@@ -69,7 +69,7 @@ def references(picture: Picture, *, state: str, now_us: int, conditions: list[Co
     if state in ("waiting", "scheduled", "all"):
         wanted |= states == L.STATE_WAITING
     if state in ("pending", "all"):
-        wanted |= states == L.STATE_PENDING
+        wanted |= (states == L.STATE_PENDING) | (states == L.STATE_CLAIMED)
     if state == "scheduled":
         always_due = slots[:, L.S_INFO] >> np.uint64(L.FLAGS_SHIFT) & np.uint64(L.FLAG_READY)
         wanted &= (always_due == 0) & (slots[:, L.S_DELIVER_US] > now_us)

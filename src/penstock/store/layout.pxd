@@ -56,6 +56,7 @@ cdef enum:
     H_RETIRABLE = 0x35
     H_KEPT = 0x36
     H_RETIRING_SYNC = 0x37
+    H_CLAIMED = 0x38
     H_WAKE = 0x40
     H_SLEEPERS = 0x41
     H_ROOM = 0x48
@@ -119,6 +120,16 @@ cdef enum:
     CLIENTS = 0x400
     CLASS_WORDS = 0x8
     NAMES_BYTES = 0x10000
+    N_EPOCH = 0x0
+    N_CHAIN = 0x1
+    N_COUNT = 0x2
+    N_CLAIM = 0x3
+    N_SEEN_US = 0x4
+    N_LENGTH = 0x5
+    N_NAME = 0x8
+    RECEIVER_WORDS = 0x10
+    RECEIVERS = 0x100
+    RECEIVER_NAME_BYTES = 0x40
     S_WORD = 0x0
     S_DELIVER_US = 0x1
     S_LEASE_US = 0x2
@@ -182,6 +193,7 @@ cdef extern from *:
     #define PENSTOCK_ATTEMPT_ONE 0x100000000ULL
     #define PENSTOCK_INFO_LOW 0xffffffffULL
     #define PENSTOCK_OWNER_CLIENT 0x1000000000000000ULL
+    #define PENSTOCK_OWNER_CLAIM 0x2000000000000000ULL
     #define PENSTOCK_MIX_NUMBER 0x9e3779b97f4a7c15ULL
     #define PENSTOCK_MIX_SLOT 0xc2b2ae3d27d4eb4fULL
     #define PENSTOCK_MIX_STATE 0x165667b19e3779f9ULL
@@ -196,6 +208,7 @@ cdef extern from *:
     const unsigned long long ATTEMPT_ONE "PENSTOCK_ATTEMPT_ONE"
     const unsigned long long INFO_LOW "PENSTOCK_INFO_LOW"
     const unsigned long long OWNER_CLIENT "PENSTOCK_OWNER_CLIENT"
+    const unsigned long long OWNER_CLAIM "PENSTOCK_OWNER_CLAIM"
     const unsigned long long MIX_NUMBER "PENSTOCK_MIX_NUMBER"
     const unsigned long long MIX_SLOT "PENSTOCK_MIX_SLOT"
     const unsigned long long MIX_STATE "PENSTOCK_MIX_STATE"

@@ -74,6 +74,7 @@ H_RETIRING = 52  # removed before the index sync that is under way began: likewi
 H_RETIRABLE = 53  # not zero: that sync is complete, and the slots of H_RETIRING may be given back
 H_KEPT = 54  # slots of both
 H_RETIRING_SYNC = 55  # number of the index sync that H_RETIRING waits for
+H_CLAIMED = 56
 
 H_WAKE = 64  # futex of receivers; alone on its cache line
 H_SLEEPERS = 65
@@ -149,15 +150,27 @@ TICKET_MASK = (1 << 31) - 1
 CLIENT_USED = 1 << 32
 CLIENTS = 1024
 
-# ---------------------------------------------------------------- room for later: classes (type, key), named records
+# ---------------------------------------------------------------- room for later: classes (type, key)
 CLASS_WORDS = 8
+
+# ---------------------------------------------------------------- named records: receivers; the second half is room
 NAMES_BYTES = 65536
+N_EPOCH = 0  # how often the entry was taken: whoever has an older one is fenced
+N_CHAIN = 1  # first and last slot of all its claims (pair), linked through S_CHAIN; by claim, then as they were due
+N_COUNT = 2
+N_CLAIM = 3  # number of the last claim that was begun
+N_SEEN_US = 4  # wall time of its last call that changed something
+N_LENGTH = 5  # bytes of its name; 0: no receiver
+N_NAME = 8  # eight words
+RECEIVER_WORDS = 16
+RECEIVERS = 256
+RECEIVER_NAME_BYTES = 64
 
 # ---------------------------------------------------------------- slot
 # The first half is what searching an ordered list reads: one cache line.
 S_WORD = 0  # number << 16 | state << 12 | check: the one word that power loss cannot tear
 S_DELIVER_US = 1
-S_LEASE_US = 2
+S_LEASE_US = 2  # claimed: number of the claim
 S_LINKS = 3  # next and previous in the list (pair)
 S_LANES = 4  # three words: lanes 1..6, two a word
 S_PLACE = 7  # first unit << 24 | units
@@ -178,7 +191,7 @@ STATE_FILLING = 2
 STATE_WAITING = 3
 STATE_PENDING = 4
 STATE_STAGED = 5  # room: Spark's sink
-STATE_CLAIMED = 6  # room: Spark's source
+STATE_CLAIMED = 6  # in a durable claim of a receiver
 
 NUMBER_SHIFT = 16
 STATE_SHIFT = 12
@@ -194,7 +207,8 @@ TAG_MASK = 0xFF
 INFO_LOW = 0xFFFFFFFF
 CLIENT_SHIFT = 32
 CLIENT_MASK = 0xFFFFFFF
-OWNER_CLIENT = 1 << 60  # kind of owner; others are room for Spark's claims and staged sets
+OWNER_CLIENT = 1 << 60  # kind of owner
+OWNER_CLAIM = 2 << 60  # a receiver's claims; the other kinds are room for staged sets
 
 FLAG_READY = 1  # always due: a clock that goes back does not hide it
 FLAG_SPILLED = 2  # the body is a file in bodies/

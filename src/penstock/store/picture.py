@@ -13,7 +13,7 @@ from penstock.store import layout as L
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel, initialise
 from penstock.store.words import Words
 
-LIVE = (L.STATE_WAITING, L.STATE_PENDING)
+LIVE = (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
 
 
 class Picture:

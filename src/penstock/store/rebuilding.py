@@ -123,7 +123,7 @@ def _is_message(words: memoryview, unit: int, number: int, slot: int) -> bool:
     state = words[at + L.S_WORD] >> L.STATE_SHIFT & 0xF
     return (
         words[at + L.S_WORD] >> L.NUMBER_SHIFT == number
-        and state in (L.STATE_WAITING, L.STATE_PENDING)
+        and state in (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
         and words[at + L.S_PLACE] >> L.PLACE_SHIFT == unit
     )
 

@@ -24,7 +24,7 @@ from penstock.store.words import Words
 
 FINDINGS_MAX = 1000  # a kernel full of noise need not be described word by word
 
-LIVE = (L.STATE_FILLING, L.STATE_WAITING, L.STATE_PENDING)
+LIVE = (L.STATE_FILLING, L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -106,11 +106,13 @@ def check_image(image: Image) -> None:
     _check_order(image, by_state)
     _check_vacant(image, by_state[L.STATE_VACANT] - kept)
     _check_chains(image, by_state)
+    _check_claims(image, by_state[L.STATE_CLAIMED])
     _check_ring(image, kept.union(*(by_state[state] for state in LIVE)))
     _check_numbers(image)
     _check_rest(image, fresh)
     image.expect(L.H_WAITING, "the count of waiting messages", len(by_state[L.STATE_WAITING]))
     image.expect(L.H_PENDING, "the count of pending messages", len(by_state[L.STATE_PENDING]))
+    image.expect(L.H_CLAIMED, "the count of claimed messages", len(by_state[L.STATE_CLAIMED]))
     image.expect(L.H_FILLING, "the count of messages being filled", len(by_state[L.STATE_FILLING]))
 
 
@@ -231,6 +233,34 @@ def _check_chains(image: Image, by_state: dict[int, set[int]]) -> None:
         image.say_slot(odd, L.S_OWNER, "pending without an owner, or owned without being pending")
 
 
+def _check_claims(image: Image, claimed: set[int]) -> None:
+    """The chains of the receivers: every claimed slot once, with its owner, by ascending claims."""
+    owned: set[int] = set()
+    for entry in range(L.RECEIVERS):
+        at = image.view[L.H_NAMES_AT] + entry * L.RECEIVER_WORDS
+        if not image.view[at + L.N_CHAIN] and not image.view[at + L.N_COUNT]:
+            continue
+        if not 0 < image.view[at + L.N_LENGTH] <= L.RECEIVER_NAME_BYTES:
+            image.say(at + L.N_LENGTH, f"receiver {entry} has claims and no name")
+        before = count = claim = 0
+        for slot in image.walk(image.view[at + L.N_CHAIN] & L.MASK32, L.S_CHAIN, f"the chain of receiver {entry}"):
+            if image.slot(slot, L.S_CHAIN) >> 32 != before:
+                image.say_slot(slot, L.S_CHAIN, f"wrong link back in the chain of receiver {entry}")
+            if image.slot(slot, L.S_OWNER) != L.OWNER_CLAIM | entry << L.CLIENT_SHIFT:
+                image.say_slot(slot, L.S_OWNER, f"in the chain of receiver {entry}, but it is not the owner")
+            if not claim <= image.slot(slot, L.S_LEASE_US) <= image.view[at + L.N_CLAIM]:
+                image.say_slot(slot, L.S_LEASE_US, f"its claim is {image.slot(slot, L.S_LEASE_US)}, behind {claim}")
+            claim = image.slot(slot, L.S_LEASE_US)
+            owned.add(slot)
+            before = slot
+            count += 1
+        if image.view[at + L.N_CHAIN] >> 32 != before:
+            image.say(at + L.N_CHAIN, f"the last slot of receiver {entry} is wrong")
+        image.expect(at + L.N_COUNT, f"the count of receiver {entry}", count)
+    for odd in sorted(owned ^ claimed):
+        image.say_slot(odd, L.S_OWNER, "claimed and on no receiver's chain, or the other way round")
+
+
 def _check_ring(image: Image, live: set[int]) -> None:
     members: list[int] = []
     slot = 1
@@ -274,7 +304,7 @@ def check_records(image: Image, files: LocalFiles, signature: int) -> None:
     spilled_bytes = 0
     moved = False
     for slot in range(image.files + 1, image.view[L.H_FRESH]):
-        if image.state(slot) not in (L.STATE_WAITING, L.STATE_PENDING):
+        if image.state(slot) not in (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED):
             continue
         fault = record_fault(image, files, signature, slot)
         # The copy is older than the data: only a slot that has not moved on since can be said to be wrong.

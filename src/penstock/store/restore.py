@@ -20,10 +20,13 @@ from mmap import mmap
 import msgspec
 
 from penstock.errors import Corrupt
+from penstock.store import claimfiles, record
 from penstock.store import layout as L
-from penstock.store import record
+from penstock.store.claimfiles import ClaimFiles
+from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.directory import write_options
 from penstock.store.files import QUEUE_JSON, LocalFiles, body_name, private_memory
+from penstock.store.gather import F_INFO, F_NUMBER, REFERENCE_WORDS
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.recovery import Finding, Image
@@ -128,6 +131,7 @@ class Restore:
         self.image[L.H_SPILLED_BYTES] = sum(self._spilled_bytes(slot) for slot in self.scan.spilled)
         self.scan.link()
         self._count_on()
+        self._claim_again()
         if self._unsaid:
             self.findings.append(Finding(self.files.kernel_path, 0, f"and {self._unsaid} more findings"))
             self._unsaid = 0
@@ -251,6 +255,34 @@ class Restore:
         stats_at = view[L.H_STATS_AT]
         view[stats_at : stats_at + L.STATS_WORDS] = self.old[stats_at : stats_at + L.STATS_WORDS]
         view[stats_at + L.T_RESTORES] = (view[stats_at + L.T_RESTORES] + 1) & L.MASK64
+
+    def _claim_again(self) -> None:
+        """Messages of claims that have a file are claimed; others wait. Also those of claims that were committed: if
+        they are still there, the next receiver of that name acknowledges them."""
+        claiming = Claiming(self.kernel)
+        for name in claimfiles.receivers(self.files.path):
+            files = ClaimFiles(self.files.path, name, self.options.signature)
+            entry = NO_ENTRY
+            for number in files.numbers():
+                try:
+                    rows = files.read(number)
+                except Corrupt as error:
+                    self.say(error.path, error.offset, f"{error.found}; the messages of this claim wait again")
+                    continue
+                for at in range(0, len(rows or ()), REFERENCE_WORDS):
+                    assert rows is not None
+                    slot, of = rows[at], rows[at + F_NUMBER]
+                    if slot < self.kernel.slots and self._waits(slot, of):
+                        entry = claiming.make(name) if entry == NO_ENTRY else entry
+                        if entry == NO_ENTRY:
+                            self.say(str(files.path), 0, "no room for another receiver: its messages wait again")
+                            return
+                        claiming.adopt(slot, entry, number, rows[at + F_INFO])
+
+    def _waits(self, slot: int, number: int) -> bool:
+        return slot > self.image[L.H_FILES] and self.image[self._at(slot)] == self.kernel.word_of(
+            slot, number, L.STATE_WAITING
+        )
 
     # ------------------------------------------------------------ writing
 

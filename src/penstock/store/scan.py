@@ -229,7 +229,7 @@ class Scan:
                     self.damaged.append(slot)
                 known = 0
                 state = L.STATE_NEW
-            published = state == L.STATE_WAITING or state == L.STATE_PENDING
+            published = state == L.STATE_WAITING or state == L.STATE_PENDING or state == L.STATE_CLAIMED
             if (filling or not believed) and (number > known or (number == known and state == L.STATE_FILLING)):
                 lives = self._whole(number, self.view[at + _BATCH], batches)
             else:
@@ -243,10 +243,9 @@ class Scan:
 
     def _is_word(self, slot: int, word: int) -> bool:
         state = (word >> L.STATE_SHIFT) & 0xF
-        return (
-            L.STATE_VACANT <= state <= L.STATE_PENDING
-            and self.kernel.word_of(slot, word >> L.NUMBER_SHIFT, state) == word
-        )
+        return (L.STATE_VACANT <= state <= L.STATE_PENDING or state == L.STATE_CLAIMED) and self.kernel.word_of(
+            slot, word >> L.NUMBER_SHIFT, state
+        ) == word
 
     def _whole(self, number: int, batch: int, batches: Any) -> bool:
         """Whether all records of this one's batch were found, wherever."""

@@ -22,6 +22,7 @@ class Stats(msgspec.Struct, frozen=True):
     ready: int
     timed: int
     pending: int
+    claimed: int
     filling: int
     vacant: int
     slots: int
@@ -124,7 +125,7 @@ def stats(client: Client) -> Stats:
     stats_at = get(L.H_STATS_AT)
     order = client.kernel.order
     waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
-    kept, failed = get(L.H_KEPT), get(L.H_SYNC_FAILED)
+    claimed, kept, failed = get(L.H_CLAIMED), get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
     due_us = client.kernel.next_due_us()
     return Stats(
@@ -134,8 +135,9 @@ def stats(client: Client) -> Stats:
         ready=sum(order.count(L.LIST_READY + p) for p in range(L.PRIORITIES)),
         timed=sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES)),
         pending=pending,
+        claimed=claimed,
         filling=filling,
-        vacant=slots - waiting - pending - filling - kept,
+        vacant=slots - waiting - pending - claimed - filling - kept,
         slots=slots,
         data_bytes=get(L.H_DATA_UNITS) * L.UNIT_BYTES,
         used_bytes=get(L.H_USED_UNITS) * L.UNIT_BYTES,

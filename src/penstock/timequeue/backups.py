@@ -162,7 +162,7 @@ class _Copier:
         header = L.regions(self._options.slots + 1 + len(units))
         header[L.H_UUID], header[L.H_UUID + 1] = self._options.uuid_words
         kept = list(self._kept)
-        self._pending = sum(start.state(slot) == L.STATE_PENDING for slot in kept)
+        self._pending = sum(start.state(slot) in (L.STATE_PENDING, L.STATE_CLAIMED) for slot in kept)
         self._used_units = sum(start.place(slot)[1] for slot in kept)
         words = Words(files.kernel, files.kernel_path)
         try:

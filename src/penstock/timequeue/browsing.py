@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from penstock.errors import QueueClosed
 from penstock.message import PENDING, WAITING, Message
 from penstock.store import layout as L
+from penstock.store.claiming import Claiming
 from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import Client
 from penstock.timequeue.leases import Consumer
@@ -37,6 +38,45 @@ def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None)
                     yield message
             if not found:
                 break
+    if state in ("pending", "all"):
+        yield from _browse_claims(client, consumer, left)
+
+
+def _browse_claims(client: Client, consumer: Consumer, left: int) -> Iterator[Message]:
+    """Claimed messages, receiver by receiver: pending without a lease."""
+    claiming = Claiming(client.kernel)
+    for entry in range(L.RECEIVERS):
+        place = (0, 0, 0)
+        while left != 0 and client.kernel.get(L.H_CLAIMED):
+            found = client.turn(_look_at_claims, claiming, entry, place)
+            if not found:
+                break
+            for delivery, attempt_us, claim in found:
+                if client.closed:
+                    raise QueueClosed(f"{client.name}: this queue object was closed while it was browsed")
+                message = consumer.read(delivery, attempt_us, 0, claiming.owner(entry), PENDING)
+                if message is not None and left != 0:
+                    left -= 1
+                    yield message
+                place = (claim, delivery.slot, delivery.number)
+
+
+def _look_at_claims(claiming: Claiming, entry: int, place: tuple[int, int, int]) -> list[tuple[Delivery, int, int]]:
+    """The next claimed messages behind claim, slot and number of the last one seen. If that has moved on, so has the
+    rest of its claim, or is about to."""
+    kernel = claiming.kernel
+    claim, slot, number = place
+    if slot and claiming.holds(entry, slot, number) and claiming.claim_of(slot) == claim:
+        slot = claiming.after(slot)
+    else:
+        slot = claiming.first(entry)
+        while slot and claiming.claim_of(slot) <= claim:
+            slot = claiming.after(slot)
+    found: list[tuple[Delivery, int, int]] = []
+    while slot and len(found) < LOOKED_A_TURN_MAX:
+        found.append((kernel.delivery(slot), kernel.field(slot, L.S_ATTEMPT_US), claiming.claim_of(slot)))
+        slot = claiming.after(slot)
+    return found
 
 
 def _look(client: Client, places: dict[int, Place], most: int) -> list[tuple[Delivery, int, int, int]]:

@@ -60,7 +60,7 @@ def copy_out(client: Client, picture: Picture, slot: int) -> Copied:
         unit,
         picture.field(slot, L.S_DELIVER_US),
         picture.info(slot),
-        picture.state(slot) == L.STATE_PENDING,
+        picture.state(slot) in (L.STATE_PENDING, L.STATE_CLAIMED),
     )
     if client.closed:
         raise QueueClosed(f"{client.name}: this queue object was closed while it was copied")

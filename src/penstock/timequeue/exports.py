@@ -43,7 +43,7 @@ class Export(Iterator[dict[str, Any]]):
     """
 
     def __init__(self, queue: TimeQueue, *, state: str = "all", findings: list[Finding] | None = None) -> None:
-        states = {"waiting": (L.STATE_WAITING,), "pending": (L.STATE_PENDING,), "all": LIVE}.get(state)
+        states = {"waiting": (L.STATE_WAITING,), "pending": (L.STATE_PENDING, L.STATE_CLAIMED), "all": LIVE}.get(state)
         if states is None:
             raise Misuse(f"state must be waiting, pending or all, not {state!r}")
         self._queue = queue

@@ -130,7 +130,7 @@ class Consumer:
         if (
             self._kernel.number(slot) != number
             or self._kernel.attempts(slot) != delivery.attempts
-            or (there != L.STATE_WAITING and there != L.STATE_PENDING)
+            or (there != L.STATE_WAITING and there != L.STATE_PENDING and there != L.STATE_CLAIMED)
         ):
             return None  # gone, or another delivery: what was copied may be somebody else's record
         if fault is not None:

@@ -23,6 +23,7 @@ from penstock.timequeue import administration, upkeep
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
+from penstock.timequeue.claims import ClaimInfo, Receiver, open_claims
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.puts import Entry, Producer, entries, entry
@@ -349,6 +350,19 @@ class TimeQueue:
         """Keep it for ``seconds`` from now."""
         self._mine()
         self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
+
+    # ------------------------------------------------------------ claims
+
+    def receiver(self, name: str, *, wait: float = 0.0) -> Receiver:
+        """Become the receiver of this name, whose claims outlive every process: see ``Receiver``.
+
+        ``ReceiverBusy`` if somebody else is, and still is after ``wait`` seconds.
+        """
+        return Receiver(self, name, wait_s=check_seconds("wait", wait))
+
+    def claims(self) -> list[ClaimInfo]:
+        """The open claims of all receivers."""
+        return open_claims(self._mine())
 
     # ------------------------------------------------------------ a look inside
 

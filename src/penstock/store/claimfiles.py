@@ -1,0 +1,178 @@
+"""Part of the door to the operating system: the files of claims, which make them durable, and a receiver's lock.
+
+``claims/<receiver>/<number>`` has the references of a claim; without any, the claim was released. ``committed`` has
+the number up to which claims are acknowledged, ``lock`` is locked while a receiver lives. Each file is there whole or
+not at all. Never looks at the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+from array import array
+from pathlib import Path
+
+from penstock.errors import Corrupt, Misuse
+from penstock.store import layout as L
+from penstock.store import rig, syscalls
+from penstock.store.files import open_file, sync_directory, sync_file, write_all
+from penstock.store.gather import REFERENCE_WORDS
+from penstock.store.record import crc32
+
+CLAIMS = "claims"
+COMMITTED = "committed"
+LOCK = "lock"
+
+MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
+HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
+CHECK = struct.Struct("<Q")  # CRC-32 of all before it
+
+ROW_BYTES = REFERENCE_WORDS * L.WORD_BYTES
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,18}")
+
+
+def check_name(name: str) -> str:
+    """A receiver's name is also that of a directory.
+
+    >>> check_name("nightly-report.1")
+    'nightly-report.1'
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Misuse(
+            f"a receiver's name has 1 to {L.RECEIVER_NAME_BYTES} letters, digits, dots, hyphens and underscores and "
+            f"begins with none of the dots and hyphens; not {name!r}"
+        )
+    return name
+
+
+def receivers(queue: Path) -> list[str]:
+    """Names of those that ever were there."""
+    try:
+        found = os.listdir(queue / CLAIMS)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+class ClaimFiles:
+    """The files of one receiver."""
+
+    def __init__(self, queue: Path, name: str, signature: int) -> None:
+        self.path = queue / CLAIMS / check_name(name)
+        self._signature = signature
+
+    def make(self) -> None:
+        """The directory, if it is not there."""
+        for folder in (self.path.parent, self.path):
+            if not folder.exists():
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir()
+                sync_directory(folder.parent)
+
+    def lock(self) -> int:
+        """A descriptor that keeps everybody else out until it is closed; -1 if somebody else has one."""
+        fd = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            rig.effect(rig.LOCK, fd)
+            if syscalls.try_lock_file(fd):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return -1
+
+    def is_locked(self) -> bool:
+        """Whether a receiver is there now."""
+        if not (self.path / LOCK).exists():
+            return False
+        fd = self.lock()
+        if fd >= 0:
+            os.close(fd)
+        return fd < 0
+
+    def numbers(self) -> list[int]:
+        """Claims that have a file, in their order."""
+        try:
+            found = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in found if _NUMBER.fullmatch(name))
+
+    def committed(self) -> int:
+        """Claims up to this number are acknowledged, or are to be."""
+        try:
+            number, _ = self._read(COMMITTED)
+        except FileNotFoundError:
+            return 0
+        return number
+
+    def read(self, claim: int) -> array[int] | None:
+        """The references of a claim, none if it was released; None if there is no file."""
+        try:
+            number, rows = self._read(str(claim))
+        except FileNotFoundError:
+            return None
+        if number != claim:
+            raise self._damaged(str(claim), f"claim {claim}", f"claim {number}")
+        return rows
+
+    def count(self, claim: int) -> int | None:
+        """How many references it has, by the size of its file; None if there is none."""
+        try:
+            size_bytes = (self.path / str(claim)).stat().st_size
+        except FileNotFoundError:
+            return None
+        return max(size_bytes - HEAD.size - CHECK.size, 0) // ROW_BYTES
+
+    def write(self, claim: int, rows: array[int]) -> None:
+        """Durable when it returns."""
+        self._write(str(claim), claim, rows)
+
+    def commit(self, claim: int) -> None:
+        """Note that claims up to this one are acknowledged: durable when it returns."""
+        self._write(COMMITTED, claim, array("Q"))
+
+    def remove(self, claim: int) -> None:
+        """Nobody needs it any more; if it comes back after a power loss, it speaks of messages that are gone."""
+        path = self.path / str(claim)
+        rig.effect(rig.UNLINK, str(path))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def _write(self, name: str, number: int, rows: array[int]) -> None:
+        head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)
+        data = b"".join((head, rows.tobytes()))
+        aside = self.path / f"{name}.new"
+        fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, data + CHECK.pack(crc32(data)), 0)
+            sync_file(fd)
+        finally:
+            os.close(fd)
+        rig.effect(rig.RENAME, str(aside))
+        os.rename(aside, self.path / name)
+        sync_directory(self.path)
+
+    def _read(self, name: str) -> tuple[int, array[int]]:
+        data = (self.path / name).read_bytes()
+        if len(data) < HEAD.size + CHECK.size:
+            raise self._damaged(name, "the file of a claim", f"{len(data)} bytes")
+        magic, signature, number, count = HEAD.unpack_from(data)
+        end = len(data) - CHECK.size
+        if magic != MAGIC or count * ROW_BYTES != end - HEAD.size:
+            raise self._damaged(name, f"{HEAD.size + count * ROW_BYTES + CHECK.size} bytes", f"{len(data)} bytes")
+        if CHECK.unpack_from(data, end)[0] != crc32(data[:end]):
+            raise self._damaged(name, "the checksum of what is there", "another one")
+        if signature != self._signature:
+            raise self._damaged(name, "a claim of this queue", "one of another queue")
+        rows = array("Q")
+        rows.frombytes(memoryview(data)[HEAD.size : end])
+        return number, rows
+
+    def _damaged(self, name: str, expected: str, found: str) -> Corrupt:
+        return Corrupt(str(self.path / name), offset=0, expected=expected, found=found)

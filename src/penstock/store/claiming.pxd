@@ -1,0 +1,57 @@
+cimport cython
+from penstock.store cimport layout as L
+from penstock.store.kernel cimport Kernel
+from penstock.store.order cimport Order
+from penstock.store.words cimport Words
+
+ctypedef unsigned long long u64
+
+cdef u64 _ROW
+cdef u64 _SLOT
+cdef u64 _NUMBER
+cdef u64 _PLACE
+cdef u64 _DELIVER_US
+cdef u64 _INFO
+
+@cython.final
+cdef class Claiming:
+    cdef readonly Kernel kernel
+    cdef Words words
+    cdef Order order
+    cdef u64 slots_at
+    cdef u64 slots
+    cdef u64 names_at
+    cdef readonly u64 used_units
+
+    cpdef u64 word(self, u64 entry, u64 word) noexcept
+    @cython.locals(at=u64, epoch=u64)
+    cpdef u64 enter(self, u64 entry, u64 claim, u64 now_us) except? 0
+    cpdef void seen(self, u64 entry, u64 now_us) noexcept
+    cpdef u64 first(self, u64 entry) noexcept
+    cpdef u64 last(self, u64 entry) noexcept
+    cpdef u64 claim_of(self, u64 slot) noexcept
+    cpdef u64 before(self, u64 slot) noexcept
+    cpdef u64 after(self, u64 slot) noexcept
+    cpdef bint holds(self, u64 entry, u64 slot, u64 number) noexcept
+    cpdef u64 owner(self, u64 entry) noexcept
+    @cython.locals(at=u64, to=u64)
+    cpdef int row(self, u64[::1] rows, u64 index, u64 slot) except -1
+    @cython.locals(count=u64, used=u64, slot=u64, units=u64)
+    cpdef u64 take(self, u64[::1] rows, u64 most, u64 room_units, bint empty, u64 now_us, u64 entry,
+                   u64 claim) except? 0
+    @cython.locals(at=u64)
+    cdef void _claim(self, u64 slot, u64 now_us, u64 entry, u64 claim) noexcept
+    @cython.locals(at=u64, low=u64)
+    cpdef int adopt(self, u64 slot, u64 entry, u64 claim, u64 info) except -1
+    @cython.locals(at=u64, chain=u64, ends=u64, last=u64)
+    cdef void _attach(self, u64 slot, u64 entry, u64 claim) noexcept
+    @cython.locals(count=u64, slot=u64)
+    cpdef u64 ack(self, u64 entry, u64 claim, u64 most) except? 0
+    cpdef int ack_spilled(self, u64 entry, u64 spilled_bytes) except -1
+    cdef void _ack(self, u64 slot, u64 entry, u64 spilled_bytes) noexcept
+    @cython.locals(slot=u64, before=u64)
+    cpdef u64 give_back(self, u64 entry, u64 claim, u64 start, u64 most, u64 now_us) except? 0
+    cdef void _give_back(self, u64 slot, u64 entry, u64 now_us) noexcept
+    @cython.locals(chain=u64, ahead=u64, behind=u64, ends=u64, first=u64, last=u64)
+    cdef void _detach(self, u64 slot, u64 entry) noexcept
+    cdef u64 _at(self, u64 entry) noexcept

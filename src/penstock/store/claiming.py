@@ -1,0 +1,257 @@
+"""Owns claims in the kernel: messages that belong to a receiver by its name, in numbered sets, and to no process.
+
+A claimed slot is on no list and has no lease: it is on its receiver's chain, by claim and then in the order in which
+its messages were due. Called by the holder of the queue's lock; each method is one or more whole transactions unless it
+says otherwise. Never reads the clock, never locks, never touches a file: the caller makes a claim durable.
+"""
+
+from typing import Any
+
+from penstock.errors import Corrupt
+from penstock.store import gather as G
+from penstock.store import layout as L
+from penstock.store.kernel import Kernel
+
+NO_ENTRY = -1
+
+# Again for the compiled loops, where they are C's and not a module's; words of a row.
+_ROW = G.REFERENCE_WORDS
+_SLOT = G.F_SLOT
+_NUMBER = G.F_NUMBER
+_PLACE = G.F_PLACE
+_DELIVER_US = G.F_DELIVER_US
+_INFO = G.F_INFO
+
+
+class Claiming:
+    """The receivers of one kernel and what they have claimed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.words = kernel.words
+        self.order = kernel.order
+        self.slots_at = kernel.slots_at
+        self.slots = kernel.slots
+        self.names_at = kernel.get(L.H_NAMES_AT)
+        self.used_units = 0  # by what was taken last
+
+    # ------------------------------------------------------------ receivers
+
+    def word(self, entry: int, word: int) -> int:
+        return self.words.load(self._at(entry) + word)
+
+    def name(self, entry: int) -> str:
+        """The receiver's name; empty if the entry was never taken."""
+        length = self.word(entry, L.N_LENGTH)
+        if length > L.RECEIVER_NAME_BYTES:
+            at = self._at(entry) + L.N_LENGTH
+            raise Corrupt(self.words.path, offset=at * L.WORD_BYTES, expected="the length of a name", found=str(length))
+        words = [self.word(entry, L.N_NAME + i) for i in range(L.RECEIVER_NAME_BYTES // L.WORD_BYTES)]
+        return b"".join(word.to_bytes(L.WORD_BYTES, "little") for word in words)[:length].decode("ascii", "replace")
+
+    def find(self, name: str) -> int:
+        """The entry of a receiver; NO_ENTRY if there is none."""
+        for entry in range(L.RECEIVERS):
+            if self.word(entry, L.N_LENGTH) and self.name(entry) == name:
+                return entry
+        return NO_ENTRY
+
+    def make(self, name: str) -> int:
+        """The entry of a receiver, a new one if it has none; NO_ENTRY if all are taken. Leaves the transaction open."""
+        entry = self.find(name)
+        if entry != NO_ENTRY:
+            return entry
+        for entry in range(L.RECEIVERS):
+            if self.word(entry, L.N_LENGTH) == 0:
+                at = self._at(entry)
+                data = name.encode("ascii").ljust(L.RECEIVER_NAME_BYTES, b"\0")
+                for i in range(L.RECEIVER_NAME_BYTES // L.WORD_BYTES):
+                    part = data[i * L.WORD_BYTES : (i + 1) * L.WORD_BYTES]
+                    self.words.put(at + L.N_NAME + i, int.from_bytes(part, "little"))
+                self.words.put(at + L.N_LENGTH, len(name))
+                return entry
+        return NO_ENTRY
+
+    def enter(self, entry: int, claim: int, now_us: int) -> int:
+        """Take a receiver's entry: the new epoch, which fences whoever had it. ``claim`` is the highest number that is
+        known of; the next one is above it."""
+        at = self._at(entry)
+        epoch = self.words.load(at + L.N_EPOCH) + 1
+        self.words.put(at + L.N_EPOCH, epoch)
+        if claim > self.words.load(at + L.N_CLAIM):
+            self.words.put(at + L.N_CLAIM, claim)
+        self.words.put(at + L.N_SEEN_US, now_us)
+        self.words.commit()
+        return epoch
+
+    def seen(self, entry: int, now_us: int) -> None:
+        """Leaves the transaction open."""
+        self.words.put(self._at(entry) + L.N_SEEN_US, now_us)
+
+    # ------------------------------------------------------------ looking
+
+    def first(self, entry: int) -> int:
+        return self.words.load(self._at(entry) + L.N_CHAIN) & L.MASK32
+
+    def last(self, entry: int) -> int:
+        return self.words.load(self._at(entry) + L.N_CHAIN) >> 32
+
+    def claim_of(self, slot: int) -> int:
+        """Number of the claim of a claimed slot."""
+        return self.kernel.field(slot, L.S_LEASE_US)
+
+    def before(self, slot: int) -> int:
+        return self.kernel.field(slot, L.S_CHAIN) >> 32
+
+    def after(self, slot: int) -> int:
+        return self.kernel.field(slot, L.S_CHAIN) & L.MASK32
+
+    def holds(self, entry: int, slot: int, number: int) -> bool:
+        """Whether a receiver still has this message."""
+        return (
+            slot < self.slots
+            and self.kernel.field(slot, L.S_WORD) == self.kernel.word_of(slot, number, L.STATE_CLAIMED)
+            and self.kernel.field(slot, L.S_OWNER) == self.owner(entry)
+        )
+
+    def owner(self, entry: int) -> int:
+        return L.OWNER_CLAIM | entry << L.CLIENT_SHIFT
+
+    def row(self, rows: Any, index: int, slot: int) -> None:
+        """Reference number ``index`` of ``rows``, which has room for it: what whoever reads the message needs."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        to = index * _ROW
+        rows[to + _SLOT] = slot
+        rows[to + _NUMBER] = self.kernel.number(slot)
+        rows[to + _PLACE] = self.words.load(at + L.S_PLACE)
+        rows[to + _DELIVER_US] = self.words.load(at + L.S_DELIVER_US)
+        rows[to + _INFO] = self.words.load(at + L.S_INFO)
+
+    # ------------------------------------------------------------ claiming
+
+    def take(self, rows: Any, most: int, room_units: int, empty: bool, now_us: int, entry: int, claim: int) -> int:
+        """Claim up to ``most`` due messages whose records have at most ``room_units`` together; how many. Their
+        references go to ``rows``. The first of an ``empty`` claim may have more. Stops behind one whose body is a file:
+        only its record says how long that is."""
+        count = 0
+        used = 0
+        while count < most:
+            slot = self.kernel.due(now_us)
+            if slot == 0:
+                break
+            units = self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_PLACE) & L.PLACE_MASK
+            if used + units > room_units and not (empty and count == 0):
+                break
+            self._claim(slot, now_us, entry, claim)
+            self.row(rows, count, slot)
+            count += 1
+            used += units
+            if self.kernel.spilled(slot):
+                break
+            if not self.words.room():
+                self.words.commit()
+        self.words.commit()
+        self.used_units = used
+        return count
+
+    def _claim(self, slot: int, now_us: int, entry: int, claim: int) -> None:
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.words.put(at + L.S_ATTEMPT_US, now_us)
+        self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
+        self._attach(slot, entry, claim)
+        self.kernel._count(L.T_GETS, 1)
+
+    def adopt(self, slot: int, entry: int, claim: int, info: int) -> None:
+        """A message that waits after a restore is claimed again, with the attempts of its reference."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        low = self.words.load(at + L.S_INFO) & L.INFO_LOW
+        self.words.put(at + L.S_INFO, (info >> L.ATTEMPTS_SHIFT) << L.ATTEMPTS_SHIFT | low)
+        self._attach(slot, entry, claim)
+        self.words.commit()
+
+    def _attach(self, slot: int, entry: int, claim: int) -> None:
+        at = self.slots_at + slot * L.SLOT_WORDS
+        chain = self._at(entry) + L.N_CHAIN
+        self.order.remove(self.kernel.list_of(slot), slot)
+        # Raw: owner and claim mean nothing for a slot that waits, which this one is again if we don't commit.
+        self.words.raw(at + L.S_OWNER, self.owner(entry))
+        self.words.raw(at + L.S_LEASE_US, claim)
+        self.kernel._set_word(slot, self.kernel.number(slot), L.STATE_CLAIMED)
+        ends = self.words.load(chain)
+        last = ends >> 32
+        self.kernel._set_chain(slot, 0, last)
+        if last:
+            self.kernel._set_chain(last, slot, self.before(last))
+        self.words.put(chain, (ends & L.MASK32 if last else slot) | (slot << 32))
+        self.words.add(self._at(entry) + L.N_COUNT, 1)
+        self.words.put(self._at(entry) + L.N_CLAIM, claim)
+        self.words.add(L.H_WAITING, -1)
+        self.words.add(L.H_CLAIMED, 1)
+
+    # ------------------------------------------------------------ what becomes of them
+
+    def ack(self, entry: int, claim: int, most: int) -> int:
+        """Messages of claims up to ``claim`` are done, at most ``most``; how many. Stops before one whose body is a
+        file: see ``ack_spilled``."""
+        count = 0
+        while count < most:
+            slot = self.first(entry)
+            if slot == 0 or self.claim_of(slot) > claim or self.kernel.spilled(slot):
+                break
+            self._ack(slot, entry, 0)
+            count += 1
+            if not self.words.room():
+                self.words.commit()
+        self.words.commit()
+        return count
+
+    def ack_spilled(self, entry: int, spilled_bytes: int) -> None:
+        """The first message of a receiver is done; its body is a file of so many bytes."""
+        self._ack(self.first(entry), entry, spilled_bytes)
+        self.words.commit()
+
+    def _ack(self, slot: int, entry: int, spilled_bytes: int) -> None:
+        self._detach(slot, entry)
+        self.kernel._vacate(slot, spilled_bytes)
+        self.kernel._room()
+        self.kernel._count(L.T_ACKS, 1)
+
+    def give_back(self, entry: int, claim: int, start: int, most: int, now_us: int) -> int:
+        """Return messages of one claim to the order, from the slot ``start`` backwards, looking at most at ``most``;
+        the slot from which to go on, 0 if that was all."""
+        slot = start
+        while most > 0 and slot != 0 and self.claim_of(slot) >= claim:
+            before = self.before(slot)
+            if self.claim_of(slot) == claim:
+                self._give_back(slot, entry, now_us)
+                if not self.words.room():
+                    self.words.commit()
+            slot = before
+            most -= 1
+        self.words.commit()
+        return slot if slot != 0 and self.claim_of(slot) >= claim else 0
+
+    def _give_back(self, slot: int, entry: int, now_us: int) -> None:
+        self._detach(slot, entry)
+        self.kernel._enter(slot)
+        self.words.add(L.H_WAITING, 1)
+        self.kernel._wake_for(slot, now_us)
+        self.kernel._count(L.T_RELEASES, 1)
+
+    def _detach(self, slot: int, entry: int) -> None:
+        chain = self._at(entry) + L.N_CHAIN
+        ahead = self.after(slot)
+        behind = self.before(slot)
+        ends = self.words.load(chain)
+        if ahead:
+            self.kernel._set_chain(ahead, self.after(ahead), behind)
+        if behind:
+            self.kernel._set_chain(behind, ahead, self.before(behind))
+        first = ends & L.MASK32 if behind else ahead
+        last = ends >> 32 if ahead else behind
+        self.words.put(chain, first | (last << 32))
+        self.words.add(self._at(entry) + L.N_COUNT, -1)
+        self.words.add(L.H_CLAIMED, -1)
+
+    def _at(self, entry: int) -> int:
+        return self.names_at + entry * L.RECEIVER_WORDS

@@ -1,0 +1,380 @@
+"""Owns receivers: durable claims of due messages, numbered, which outlive every process until they are committed.
+
+A claim is marked in the kernel first, some messages a turn, and then written to a file, synced and named: whoever dies
+in between has it finished by the next receiver of that name. Acknowledged are claims whose number is in ``committed``
+on disk; the kernel follows. One receiver at a time has a name, by a lock that the system drops with its process, and
+every turn checks that nobody has taken its place since. Never reads a message's body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import weakref
+from array import array
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from penstock.errors import Misuse, NoSuchClaim, ReceiverBusy, ReceiverLost, TooManyReceivers
+from penstock.store import claimfiles
+from penstock.store import layout as L
+from penstock.store.claimfiles import ClaimFiles
+from penstock.store.claiming import NO_ENTRY, Claiming
+from penstock.store.gather import F_INFO, REFERENCE_WORDS
+from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
+
+CLAIMED_A_TURN_MAX = 2048  # about a millisecond under the lock, compiled
+LOOKED_A_TURN_MAX = 4096
+UNITS_MOST = 1 << 62
+RETRY_S = 0.02
+
+Rows: TypeAlias = "array[int]"  # REFERENCE_WORDS words for each message: see store/gather.py
+
+
+class Owner(Protocol):
+    """The queue whose client a receiver works through."""
+
+    def _mine(self) -> Client: ...
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A numbered set of messages. ``references`` has ``gather.REFERENCE_WORDS`` words for each, in the order in which
+    they were due."""
+
+    number: int
+    references: Any
+
+    @property
+    def count(self) -> int:
+        return len(self.references) // REFERENCE_WORDS
+
+
+class ClaimInfo(msgspec.Struct, frozen=True):
+    """An open claim, for people."""
+
+    receiver: str
+    claim: int
+    messages: int
+    in_use: bool
+    seen_at: float | None
+
+
+class Receiver:
+    """One name's claims. ``ReceiverBusy`` if another one has the name, and still has it after ``wait_s`` seconds.
+
+    >>> import penstock
+    >>> q = penstock.create(path)
+    >>> _ = q.put_many([b"a", b"b", b"c"])
+    >>> with q.receiver("report") as receiver:
+    ...     claim = receiver.claim(2)
+    ...     claim.number, claim.count
+    (1, 2)
+    >>> with q.receiver("report") as receiver:  # a claim outlives its process
+    ...     receiver.claims(), receiver.references(1) == claim.references
+    ...     receiver.commit(1)
+    ([1], True)
+    >>> q.qsize(), q.stats().claimed
+    (1, 0)
+    """
+
+    def __init__(self, queue: Owner, name: str, *, wait_s: float = 0.0) -> None:
+        client = queue._mine()
+        self._client = client
+        self._queue = queue
+        self.name = claimfiles.check_name(name)
+        self._kernel = client.kernel
+        self._claiming = Claiming(client.kernel)
+        self._files = ClaimFiles(client.path, name, client.signature)
+        self._pid = os.getpid()
+        self._entry = NO_ENTRY
+        self._epoch = 0
+        self._committed = 0
+        self._fd = self._lock(wait_s)
+        _receivers.add(self)
+        try:
+            self._committed = self._files.committed()
+            known = max([self._committed, *self._files.numbers()])
+            self._entry, self._epoch = client.turn(self._enter, known)
+            self._finish()
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self, wait_s: float) -> int:
+        self._files.make()
+        deadline = time.monotonic() + wait_s
+        while True:
+            fd = self._files.lock()
+            if fd >= 0:
+                return fd
+            if time.monotonic() >= deadline:
+                raise ReceiverBusy(self._client.name, self.name)
+            time.sleep(RETRY_S)
+
+    def _enter(self, known: int) -> tuple[int, int]:
+        entry = self._claiming.make(self.name)
+        if entry == NO_ENTRY:
+            raise TooManyReceivers(self._client.name, limit=L.RECEIVERS)
+        return entry, self._claiming.enter(entry, known, self._client.clock.wall_us())
+
+    # ------------------------------------------------------------ turns
+
+    def _turn(self, work: Any, *arguments: Any) -> Any:
+        if os.getpid() != self._pid or self._queue._mine() is not self._client:
+            raise ReceiverLost(self._client.name, self.name)
+        if self._fd < 0:
+            raise Misuse(f"{self._client.name}: this receiver object is closed")
+        return self._client.turn(self._fenced, work, arguments)
+
+    def _fenced(self, work: Any, arguments: tuple[Any, ...]) -> Any:
+        if self._claiming.word(self._entry, L.N_EPOCH) != self._epoch:
+            raise ReceiverLost(self._client.name, self.name)
+        return work(*arguments)
+
+    def _finish(self) -> None:
+        """What a receiver that died has left: a commit, a release or a claim half done."""
+        if self._committed:
+            self._acknowledge(self._committed)
+        for number in self._files.numbers():
+            if number > self._committed and not self._files.count(number):
+                self._return(number)
+        self._unwritten()
+
+    # ------------------------------------------------------------ claiming
+
+    def claim(self, most_rows: int, most_bytes: int | None = None) -> Claim | None:
+        """Take due messages into the next claim, up to so many, with up to so many bytes on disk together (the first
+        may have more); None if nothing is due. When this returns, the claim is on disk, and so are its messages.
+
+        One that was begun and is not on disk yet, since a call like this failed, is finished first and returned.
+        """
+        if most_rows.__class__ is not int or most_rows < 1:
+            raise Misuse(f"most_rows must be a whole number above 0, not {most_rows!r}")
+        if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
+            raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
+        left = self._unwritten()
+        if left is not None:
+            return left
+        while (number := self._turn(self._begin)) == 0:
+            pass
+        rows: Rows = array("Q")
+        room_bytes = UNITS_MOST if most_bytes is None else most_bytes
+        more = True
+        while more and len(rows) < most_rows * REFERENCE_WORDS:
+            most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
+            part, used_bytes, more = self._turn(self._take, number, most, room_bytes, not rows)
+            rows.extend(part)
+            room_bytes = max(room_bytes - used_bytes, 0)
+        return self._keep(number, rows) if rows else None
+
+    def _begin(self) -> int:
+        """The number of the next claim. What others let go of comes back before anything is taken, to keep the order:
+        0 if there is more of it."""
+        client = self._client
+        now_us = client.clock.wall_us()
+        expired = self._kernel.expire(client.clock.boot_us(), now_us, RETURNED_A_TURN_MAX)
+        if expired + client.return_from_dead() >= RETURNED_A_TURN_MAX:
+            return 0
+        self._claiming.seen(self._entry, now_us)
+        self._kernel.commit()
+        return self._claiming.word(self._entry, L.N_CLAIM) + 1
+
+    def _take(self, number: int, most: int, room_bytes: int, empty: bool) -> tuple[Rows, int, bool]:
+        """One turn's worth: the references, their bytes on disk, and whether there may be more."""
+        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * most))
+        now_us = self._client.clock.wall_us()
+        count = self._claiming.take(part, most, room_bytes // L.UNIT_BYTES, empty, now_us, self._entry, number)
+        del part[count * REFERENCE_WORDS :]
+        used_bytes = self._claiming.used_units * L.UNIT_BYTES
+        spilled = bool(part) and bool(part[-REFERENCE_WORDS + F_INFO] >> L.FLAGS_SHIFT & L.FLAG_SPILLED)
+        if spilled:
+            used_bytes += self._spilled_bytes(part[-REFERENCE_WORDS])
+        return part, used_bytes, count == most or spilled
+
+    def _spilled_bytes(self, slot: int) -> int:
+        place = self._kernel.field(slot, L.S_PLACE)
+        data = self._client.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
+        return int(L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
+
+    def _keep(self, number: int, rows: Rows) -> Claim:
+        """Bring a claim to disk, after the records that it speaks of: some may have been put without a sync."""
+        under_way, key = self._client.filling, -id(self)  # nobody closes the files meanwhile
+        try:
+            under_way[key] = 0
+            self._client.syncs.commits.wait(self._client.syncs.commits.ticket())
+        finally:
+            under_way.pop(key, None)
+        self._files.write(number, rows)
+        return Claim(number, rows)
+
+    def _unwritten(self) -> Claim | None:
+        """The last claim, if its messages are marked and it has no file yet."""
+        number = self._turn(self._last)
+        if number == 0 or number <= self._committed or self._files.count(number) is not None:
+            return None
+        return self._keep(number, self._marked(number))
+
+    def _last(self) -> int:
+        slot = self._claiming.last(self._entry)
+        return self._claiming.claim_of(slot) if slot else 0
+
+    def _marked(self, number: int) -> Rows:
+        """References of a claim as the kernel has them, in their order."""
+        slots: list[int] = []
+        start = self._turn(self._claiming.last, self._entry)
+        while start:
+            start = self._turn(self._look_back, number, start, slots)
+        rows: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * len(slots)))
+        for index, slot in enumerate(reversed(slots)):
+            self._claiming.row(rows, index, slot)  # without the lock: nobody but us moves them
+        return rows
+
+    def _look_back(self, number: int, start: int, slots: list[int]) -> int:
+        slot = start
+        for _ in range(LOOKED_A_TURN_MAX):
+            if slot == 0 or self._claiming.claim_of(slot) < number:
+                return 0
+            if self._claiming.claim_of(slot) == number:
+                slots.append(slot)
+            slot = self._claiming.before(slot)
+        return slot
+
+    # ------------------------------------------------------------ looking
+
+    def claims(self) -> list[int]:
+        """Numbers of the claims that are neither committed nor released."""
+        self._turn(self._nothing)
+        return [number for number in self._files.numbers() if number > self._committed and self._files.count(number)]
+
+    def references(self, number: int) -> Rows:
+        """The messages of a claim: the same each time, until it is committed or released."""
+        self._require(number)
+        rows = self._files.read(number)
+        assert rows is not None
+        return rows
+
+    def _require(self, number: int) -> int:
+        """An open claim; how many messages it has."""
+        self._turn(self._nothing)
+        if number.__class__ is not int or number < 1:
+            raise Misuse(f"the number of a claim must be a whole number above 0, not {number!r}")
+        if number <= self._committed:
+            raise NoSuchClaim(self._client.name, self.name, number, f"all up to {self._committed} are committed")
+        count = self._files.count(number)
+        if not count:
+            raise NoSuchClaim(self._client.name, self.name, number, "it was never made, or was released")
+        return count
+
+    def _nothing(self) -> None:
+        """Only the check that comes before it."""
+
+    # ------------------------------------------------------------ what becomes of a claim
+
+    def commit(self, number: int) -> None:
+        """Acknowledge all claims up to this one: they are gone for good when this returns. Again, it does nothing."""
+        if number.__class__ is not int or number < 1:
+            raise Misuse(f"the number of a claim must be a whole number above 0, not {number!r}")
+        last = self._turn(self._claiming.word, self._entry, L.N_CLAIM)
+        if number > last:
+            raise NoSuchClaim(self._client.name, self.name, number, f"the last one is {last}")
+        if number > self._committed:
+            # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
+            self._files.commit(number)
+            self._committed = number
+            self._acknowledge(number)
+
+    def _acknowledge(self, number: int) -> None:
+        """Idempotent; the files go last, since a restore needs them to know which messages were meant."""
+        while self._turn(self._ack, number):
+            pass
+        old = [claim for claim in self._files.numbers() if claim <= number]
+        if old:
+            self._client.syncs.sync_index()
+        for claim in old:
+            self._files.remove(claim)
+
+    def _ack(self, number: int) -> bool:
+        """One turn's worth; True if there is more."""
+        claiming, entry = self._claiming, self._entry
+        done = claiming.ack(entry, number, CLAIMED_A_TURN_MAX)
+        slot = claiming.first(entry)
+        if slot == 0 or claiming.claim_of(slot) > number:
+            claiming.seen(entry, self._client.clock.wall_us())
+            self._kernel.commit()
+            return False
+        if done < CLAIMED_A_TURN_MAX:
+            claiming.ack_spilled(entry, self._spilled_bytes(slot))
+        return True
+
+    def release(self, number: int) -> int:
+        """Give the messages of an open claim back to the order, with their numbers and attempts; how many."""
+        count = self._require(number)
+        self._files.write(number, array("Q"))  # on disk first: after a restore nobody may claim them again
+        self._return(number)
+        return count
+
+    def _return(self, number: int) -> None:
+        start = self._turn(self._claiming.last, self._entry)
+        while start:
+            now_us = self._client.clock.wall_us()
+            start = self._turn(self._claiming.give_back, self._entry, number, start, CLAIMED_A_TURN_MAX, now_us)
+        if number < max(self._files.numbers()):
+            self._files.remove(number)  # the last one stays: numbers go on behind it, whatever is lost
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Let go of the name. The claims stay."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            with contextlib.suppress(OSError):  # at interpreter exit; the system frees the rest
+                self.close()
+
+    def __repr__(self) -> str:
+        return f"<Receiver {self.name} of {self._client.name}>"
+
+
+def open_claims(client: Client) -> list[ClaimInfo]:
+    """Every receiver's open claims. Only looks: what a dead receiver left half done is shown as it is."""
+    claiming = Claiming(client.kernel)
+    found = []
+    for name in claimfiles.receivers(client.path):
+        files = ClaimFiles(client.path, name, client.signature)
+        entry = client.turn(claiming.find, name)
+        seen_us = claiming.word(entry, L.N_SEEN_US) if entry != NO_ENTRY else 0
+        committed, in_use = files.committed(), files.is_locked()
+        for number in files.numbers():
+            count = files.count(number) if number > committed else None
+            if count:
+                found.append(ClaimInfo(name, number, count, in_use, seen_us / 1e6 or None))
+    return found
+
+
+# ---------------------------------------------------------------- fork: a name stays with the process that took it
+
+_receivers: weakref.WeakSet[Receiver] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Only close: the lock belongs to the description, which the parent has as well."""
+    for receiver in list(_receivers):
+        with contextlib.suppress(OSError):
+            receiver.close()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
