@@ -19,7 +19,10 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 
 def test_the_commands_are_those_that_were_promised() -> None:
-    assert " ".join(NAMES) == "create put get peek ls stat cancel purge check repair backup export import doctor bench"
+    assert (
+        " ".join(NAMES)
+        == "create put get peek ls stat cancel purge claims check repair backup export import doctor bench"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

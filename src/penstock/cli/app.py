@@ -18,6 +18,7 @@ from penstock.cli import (
     bench,
     cancel,
     check,
+    claims,
     create,
     doctor,
     exits,
@@ -35,7 +36,7 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, peek, ls, stat, cancel, purge, check, repair, backup, export, import_, doctor, bench,
+    create, put, get, peek, ls, stat, cancel, purge, claims, check, repair, backup, export, import_, doctor, bench,
 )  # fmt: skip
 
 

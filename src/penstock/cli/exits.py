@@ -16,6 +16,7 @@ from penstock import (
     QueueExists,
     QueueFull,
     QueueNotFound,
+    ReceiverBusy,
     TooManyClients,
     WrongFormat,
 )
@@ -38,7 +39,7 @@ MEANING = {
     USAGE: "an argument or option that cannot work",
     NO_QUEUE: "no such queue, not a queue, there is one already, or another format",
     FULL: "the queue is full",
-    BUSY: "the queue's lock or client table stayed taken; try again",
+    BUSY: "the queue's lock, its client table or a receiver stayed taken; try again",
     DAMAGED: "bytes on disk are damaged; see penstock check",
     SYSTEM: "the operating system refused: permission, space, a broken disk",
     INTERRUPTED: "ended by Ctrl-C (143: by SIGTERM)",
@@ -48,7 +49,7 @@ MEANING = {
 _CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (  # the first that fits: some errors are two things
     ((QueueEmpty, LeaseLost), NOTHING),
     ((QueueFull,), FULL),
-    ((QueueBusy, TooManyClients), BUSY),
+    ((QueueBusy, ReceiverBusy, TooManyClients), BUSY),
     ((Corrupt,), DAMAGED),
     ((QueueNotFound, QueueExists, NotAQueue, WrongFormat), NO_QUEUE),
     ((Misuse,), USAGE),

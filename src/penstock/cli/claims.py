@@ -1,0 +1,86 @@
+"""``penstock claims``: what receivers have claimed, and giving it back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+
+import penstock
+from penstock.cli.exits import NOTHING, OK, USAGE, Failure
+from penstock.cli.opening import open_queue
+from penstock.cli.options import Json, QueuePath, examples
+from penstock.cli.output import console, say, say_json, table
+
+EXAMPLES = examples(
+    "penstock claims ls orders",
+    "penstock claims ls orders --json",
+    "penstock claims release orders nightly",
+    "penstock claims release orders nightly 17",
+)
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    ls = "ls"
+    release = "release"
+
+
+def claims(
+    action: Annotated[Action, typer.Argument(help="ls: list them. release: give messages back.", show_default=False)],
+    queue: QueuePath,
+    receiver: Annotated[str | None, typer.Argument(metavar="RECEIVER", help="Only this one's.")] = None,
+    claim: Annotated[int | None, typer.Argument(metavar="CLAIM", min=1, help="Only the one with this number.")] = None,
+    json: Json = False,
+) -> int:
+    """List the open claims of receivers, or release a receiver's: their messages wait again. Refused while that receiver
+    runs; one that is started again later does not find them."""
+    with open_queue(queue) as q:
+        if action is Action.ls:
+            return _list(q, receiver, claim, json)
+        if receiver is None:
+            raise Failure("which receiver's claims are to be released?", USAGE)
+        return _release(q, receiver, claim, json)
+
+
+def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, json: bool) -> int:
+    rows = table(
+        "receiver", "claim", "messages", "last seen", "",
+        numbers=("claim", "messages"), whole=("receiver", "last seen"),
+    )  # fmt: skip
+    for claim in queue.claims():
+        if receiver not in (None, claim.receiver) or number not in (None, claim.claim):
+            continue
+        if json:
+            say_json(msgspec.to_builtins(claim))
+            continue
+        seen = datetime.fromtimestamp(claim.seen_at).astimezone() if claim.seen_at else None
+        rows.add_row(
+            claim.receiver,
+            str(claim.claim),
+            str(claim.messages),
+            seen.isoformat(sep=" ", timespec="seconds") if seen else "-",
+            "running" if claim.in_use else "",
+        )
+    if rows.row_count:
+        console().print(rows)
+    return OK
+
+
+def _release(queue: penstock.TimeQueue, receiver: str, number: int | None, json: bool) -> int:
+    if all(claim.receiver != receiver for claim in queue.claims()):
+        raise Failure(f"{queue.name}: receiver {receiver!r} has no open claims", NOTHING)
+    released = []
+    with queue.receiver(receiver) as taken:
+        for claim in taken.claims() if number is None else [number]:
+            released.append({"receiver": receiver, "claim": claim, "messages": taken.release(claim)})
+    for one in released:
+        if json:
+            say_json(one)
+        else:
+            say(f"claim {one['claim']} released: {one['messages']} messages wait again")
+    return OK

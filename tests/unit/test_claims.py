@@ -1,0 +1,491 @@
+"""Receivers and their claims: what is taken, what is found again, who is kept out, and what a restore makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.store import layout as L
+from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
+from penstock.timequeue import check_queue, restore_queue
+from penstock.timequeue.claims import Receiver
+from tests.conftest import Queues, SimulatedClock
+from tests.crash.rig import in_child
+from tests.snapshot import overwrite
+from tests.unit.test_restore import Disk
+
+
+@pytest.fixture
+def queues(queue: Queues) -> Queues:
+    """Under a name that leaves the other to the queue."""
+    return queue
+
+
+def bodies(queue: penstock.TimeQueue, rows: array) -> list[bytes]:
+    there = {(m.slot, m.number): m.data for m in queue.browse(state="pending")}
+    return [there[rows[at + F_SLOT], rows[at + F_NUMBER]] for at in range(0, len(rows), REFERENCE_WORDS)]
+
+
+def filled(queues: Queues, count: int = 10, **options: object) -> penstock.TimeQueue:
+    queue = queues(**options)
+    queue.put_many([b"%d" % i for i in range(count)])
+    return queue
+
+
+def after_power_loss(path: Path) -> None:
+    restore_queue(path, after_power_loss=True)
+
+
+# ---------------------------------------------------------------- claiming
+
+
+def test_a_claim_has_what_is_due_in_the_order_of_delivery(queues: Queues, clock: SimulatedClock) -> None:
+    queue = queues()
+    queue.put(b"late", delay=100)
+    queue.put(b"a")
+    queue.put(b"soon", delay=5)
+    queue.put(b"first", priority=7)
+    clock.advance(10)
+    with queue.receiver("r") as receiver:
+        claim = receiver.claim(10)
+        assert claim is not None and claim.number == 1
+        assert bodies(queue, claim.references) == [b"first", b"a", b"soon"]
+        assert receiver.claim(10) is None
+        clock.advance(100)
+        later = receiver.claim(10)
+        assert later is not None and later.number == 2 and bodies(queue, later.references) == [b"late"]
+
+
+def test_claims_are_bounded_by_rows_and_by_bytes(queues: Queues) -> None:
+    queue = queues(spill_bytes=1000)
+    for size in (10, 500, 300, 2000, 10, 9000):
+        queue.put(b"x" * size)
+    with queue.receiver("r") as receiver:
+        counts = []
+        while claim := receiver.claim(3, 3 * L.UNIT_BYTES):
+            counts.append(claim.count)
+        # 256 bytes; 768; 512 and a file of 2000, which is only known once it is taken; 256; one that is too large
+        assert counts == [1, 1, 2, 2]
+        assert receiver.claims() == [1, 2, 3, 4]
+
+
+def test_a_claim_of_many_turns_is_one_claim(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.timequeue.claims.CLAIMED_A_TURN_MAX", 3)
+    monkeypatch.setattr("penstock.timequeue.claims.LOOKED_A_TURN_MAX", 2)
+    queue = filled(queues, 20)
+    with queue.receiver("r") as receiver:
+        claim = receiver.claim(11)
+        assert claim is not None and bodies(queue, claim.references) == [b"%d" % i for i in range(11)]
+        assert receiver._marked(1) == claim.references
+        assert receiver.claim(4).count == 4  # type: ignore[union-attr]
+        assert receiver.release(1) == 11
+        receiver.commit(2)
+    assert [m.data for m in queue.browse()] == [b"%d" % i for i in (*range(11), *range(15, 20))]
+    assert queue.stats().claimed == 0
+
+
+@pytest.mark.parametrize("arguments", [(0,), (-1,), (1.5,), (True,), (5, 0), (5, "x")])
+def test_what_is_no_limit_is_refused(arguments: tuple[object, ...], queues: Queues) -> None:
+    with filled(queues).receiver("r") as receiver, pytest.raises(penstock.Misuse):
+        receiver.claim(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".x", "-x", "a/b", "ä", "x" * 65, "a b", "a\n", None])
+def test_what_is_no_name_is_refused(name: str, queues: Queues) -> None:
+    with pytest.raises(penstock.Misuse):
+        filled(queues).receiver(name)
+
+
+# ---------------------------------------------------------------- what becomes of a claim
+
+
+def test_the_same_rows_every_time_also_for_the_next_process(queues: Queues) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        first, second = receiver.claim(3), receiver.claim(4)
+        assert first is not None and second is not None
+    queue.close()
+    again = queues.open(queue.path)
+    with again.receiver("r") as receiver:
+        assert receiver.claims() == [1, 2]
+        assert receiver.references(1) == first.references and receiver.references(2) == second.references
+        assert again.stats().claimed == 7 and again.qsize() == 3
+        third = receiver.claim(5)
+        assert third is not None and third.number == 3
+
+
+def test_commit_acknowledges_all_up_to_it_and_again_does_nothing(queues: Queues) -> None:
+    queue = filled(queues)
+    queue.put(b"x" * 20_000, priority=1)
+    queue.put_many([b"p", b"q"], priority=1, durability="commit")
+    with queue.receiver("r") as receiver:
+        for _ in range(3):
+            receiver.claim(3)
+        receiver.commit(2)
+        receiver.commit(2)
+        receiver.commit(1)
+        assert receiver.claims() == [3]
+        for gone in (1, 2, 4, 99):
+            with pytest.raises(penstock.NoSuchClaim):
+                receiver.references(gone)
+        with pytest.raises(penstock.NoSuchClaim):
+            receiver.commit(4)
+        stats = queue.stats()
+        assert (stats.acks, stats.claimed, stats.waiting, stats.kept, stats.spilled_bytes) == (6, 3, 4, 0, 0)
+        receiver.commit(3)
+    assert queue.stats().claimed == 0
+    with queue.receiver("r") as receiver:
+        assert receiver.claims() == []
+        fourth = receiver.claim(1)
+        assert fourth is not None and fourth.number == 4
+
+
+def test_a_release_returns_messages_to_their_places_with_their_attempts(queues: Queues) -> None:
+    queue = filled(queues, 6)
+    with queue.receiver("r") as receiver:
+        receiver.claim(2)
+        receiver.claim(2)
+        assert receiver.release(1) == 2
+        assert receiver.claims() == [2]
+        for call in (receiver.references, receiver.release):
+            with pytest.raises(penstock.NoSuchClaim):
+                call(1)
+        got = queue.get_many(10)
+        assert [(m.data, m.attempts) for m in got] == [(b"0", 2), (b"1", 2), (b"4", 1), (b"5", 1)]
+        assert receiver.release(2) == 2
+    with queue.receiver("r") as receiver:  # the numbers go on, although no claim is left
+        assert receiver.claims() == []
+        claim = receiver.claim(10)
+        assert claim is not None and claim.number == 3 and bodies(queue, claim.references) == [b"2", b"3"]
+        assert [info >> L.ATTEMPTS_SHIFT for info in claim.references[F_INFO::REFERENCE_WORDS]] == [2, 2]
+
+
+# ---------------------------------------------------------------- beside others
+
+
+def test_two_receivers_and_a_consumer_share_a_queue(queues: Queues) -> None:
+    queue = filled(queues, 30)
+    with queue.receiver("a") as a, queue.receiver("b") as b:
+        taken: list[bytes] = []
+        for _ in range(3):
+            for receiver in (a, b):
+                claim = receiver.claim(3)
+                assert claim is not None
+                taken += bodies(queue, claim.references)
+            taken += [m.data for m in queue.get_many(2)]
+        assert taken == [b"%d" % i for i in range(24)]
+        a.commit(2)
+        assert a.claims() == [3] and b.claims() == [1, 2, 3]
+        stats = queue.stats()
+        assert (stats.claimed, stats.pending, stats.waiting, stats.acks) == (12, 6, 6, 6)
+        assert [(c.receiver, c.claim, c.messages, c.in_use) for c in queue.claims()] == [
+            ("a", 3, 3, True), ("b", 1, 3, True), ("b", 2, 3, True), ("b", 3, 3, True),
+        ]  # fmt: skip
+        assert check_queue(queue.path) == []
+    assert not any(claim.in_use for claim in queue.claims())
+
+
+def test_leases_deaths_purge_and_cancel_leave_claims_alone(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, 5)
+    other = queues.open(queue)
+    receiver = other.receiver("r")
+    claim = receiver.claim(3)
+    assert claim is not None
+    clock.advance(100_000)
+    claimed = list(queue.browse(state="pending"))
+    assert [m.data for m in claimed] == [b"0", b"1", b"2"] == [m.data for m in queue.browse(state="pending", limit=3)]
+    assert len(list(queue.browse(state="pending", limit=2))) == 2
+    assert not any(queue.cancel(message.id) for message in claimed)
+    receiver.close()
+    queues.die(other)
+    assert [m.data for m in queue.get_many(10)] == [b"3", b"4"]
+    queue.purge()
+    with queue.receiver("r") as again:
+        assert again.references(1) == claim.references
+
+
+def test_what_a_dead_consumer_held_is_claimed_in_its_order(queues: Queues) -> None:
+    queue = filled(queues, 6)
+    other = queues.open(queue)
+    other.get_many(3)
+    queues.die(other)
+    with queue.receiver("r") as receiver:
+        claim = receiver.claim(4)
+        assert claim is not None and bodies(queue, claim.references) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_full_queue_counts_claimed_messages_and_a_commit_makes_room(queues: Queues) -> None:
+    queue = queues(slots=4)
+    queue.put_many([b"a"] * 4)
+    with queue.receiver("r") as receiver:
+        receiver.claim(4)
+        with pytest.raises(penstock.QueueFull):
+            queue.put(b"b")
+        assert queue.stats().vacant == 0
+        receiver.commit(1)
+        queue.put_many([b"b"] * 4)
+
+
+def test_copies_have_claimed_messages_waiting(queues: Queues, tmp_path: Path) -> None:
+    queue = filled(queues, 4)
+    with queue.receiver("r") as receiver:
+        receiver.claim(2)
+        copy = penstock.backup(queue.path, tmp_path / "copy")
+        assert (copy.messages, copy.pending) == (4, 2)
+        assert [message["attempts"] for message in penstock.export_messages(queue, state="pending")] == [1, 1]
+        assert len(list(penstock.export_messages(queue, state="waiting"))) == 2
+    with queues.open(tmp_path / "copy") as other:
+        assert [m.data for m in other.browse()] == [b"0", b"1", b"2", b"3"] and other.claims() == []
+
+
+# ---------------------------------------------------------------- one at a time
+
+
+def test_a_second_receiver_of_a_name_is_refused(queues: Queues) -> None:
+    queue = filled(queues)
+    other = queues.open(queue)
+    with queue.receiver("r") as receiver:
+        for one in (queue, other):
+            with pytest.raises(penstock.ReceiverBusy, match="'r' is in use"):
+                one.receiver("r", wait=0.05)
+        receiver.claim(1)
+    with pytest.raises(penstock.Misuse, match="closed"):
+        receiver.claim(1)
+    other.receiver("r").close()
+
+
+def test_the_name_is_free_when_its_process_is_killed(queues: Queues) -> None:
+    queue = filled(queues)
+    queue.close()
+
+    def die() -> None:
+        receiver = penstock.open(queue.path).receiver("r")
+        receiver.claim(4)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert os.WIFSIGNALED(in_child(die))
+    again = queues.open(queue.path)
+    with again.receiver("r") as receiver:
+        assert bodies(again, receiver.references(1)) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    "call", [lambda r: r.claim(1), lambda r: r.commit(1), lambda r: r.release(1), lambda r: r.references(1), Receiver.claims]
+)  # fmt: skip
+def test_a_stale_receiver_is_fenced(call: Callable[[Receiver], object], queues: Queues) -> None:
+    """Somebody removed its lock, so that another one could take the name."""
+    queue = filled(queues)
+    stale = queue.receiver("r")
+    stale.claim(2)
+    (queue.path / "claims" / "r" / "lock").unlink()
+    with queues.open(queue).receiver("r") as receiver:
+        with pytest.raises(penstock.ReceiverLost):
+            call(stale)
+        assert receiver.claims() == [1] and queue.stats().claimed == 2
+    stale.close()
+
+
+def test_a_forked_child_is_not_its_parents_receiver(queues: Queues) -> None:
+    queue = filled(queues)
+    receiver = queue.receiver("r")
+    receiver.claim(1)
+
+    def child() -> None:
+        with pytest.raises(penstock.ReceiverLost):
+            receiver.claims()
+        with pytest.raises(penstock.ReceiverBusy):
+            penstock.open(queue.path).receiver("r")
+
+    assert in_child(child) == 0
+    assert receiver.claims() == [1]
+    receiver.close()
+    queue.receiver("r").close()
+
+
+def test_there_are_so_many_names_and_no_more(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = filled(queues)
+    for i in range(L.RECEIVERS):
+        queue.receiver(f"r{i}").close()
+    with pytest.raises(penstock.TooManyReceivers):
+        queue.receiver("one-more")
+    queue.receiver("r7").close()
+
+
+# ---------------------------------------------------------------- a claim that fails on the way
+
+
+@pytest.mark.parametrize("fails", ["write", "rename", "sync_directory"])
+def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
+    fails: str, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+
+        def refuse(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        where = {"write": "write_all", "rename": "os.rename", "sync_directory": "sync_directory"}[fails]
+        with monkeypatch.context() as patch:
+            patch.setattr(f"penstock.store.claimfiles.{where}", refuse)
+            with pytest.raises(OSError):
+                receiver.claim(4)
+        assert queue.stats().claimed == 4
+        claim = receiver.claim(2)
+        if fails == "sync_directory":  # it has its name, and is found with the others
+            assert receiver.claims() == [1, 2]
+        else:
+            assert claim is not None and claim.number == 1
+            assert bodies(queue, claim.references) == [b"0", b"1", b"2", b"3"]
+
+
+# ---------------------------------------------------------------- restore
+
+
+def test_claims_with_a_file_are_claimed_again_after_a_power_loss(queues: Queues) -> None:
+    queue = filled(queues)
+    with queue.receiver("a") as a, queue.receiver("b") as b:
+        claims = [a.claim(2), b.claim(3), a.claim(1)]
+    queue.close()
+    with Disk(queue.path) as disk:  # nothing of the slots but their words, and of those some are older
+        names = disk.words[L.H_NAMES_AT]
+        for word in range(L.NAMES_BYTES // 8):
+            disk.words[names + word] = 0
+        row = claims[0].references  # type: ignore[union-attr]
+        disk.say(row[F_SLOT], row[F_NUMBER], L.STATE_WAITING)
+        disk.put(row[F_SLOT], L.S_INFO, 0)
+    after_power_loss(queue.path)
+    assert check_queue(queue.path) == []
+    again = queues.open(queue.path)
+    assert again.stats().claimed == 6 and [m.data for m in again.browse()] == [b"6", b"7", b"8", b"9"]
+    assert {m.attempts for m in again.browse(state="pending")} == {1}
+    with again.receiver("a") as a, again.receiver("b") as b:
+        assert [a.references(1), b.references(1), a.references(2)] == [claim.references for claim in claims]  # type: ignore[union-attr]
+        a.commit(2)
+        assert b.release(1) == 3
+    assert [m.data for m in again.browse()] == [b"%d" % i for i in (2, 3, 4, 6, 7, 8, 9)]
+
+
+def test_twice_gives_the_same(queues: Queues) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(4)
+    queue.close()
+    kernels = []
+    for _ in range(2):
+        after_power_loss(queue.path)
+        with Disk(queue.path) as disk:
+            names, slots = disk.words[L.H_NAMES_AT], disk.words[L.H_SLOTS_AT]
+            kernels.append(disk.words[names : slots + disk.words[L.H_SLOTS] * L.SLOT_WORDS].tolist())
+    assert kernels[0] == kernels[1]
+
+
+def test_claimed_messages_without_a_file_wait_again(queues: Queues) -> None:
+    queue = filled(queues, 5)
+    with queue.receiver("r") as receiver:
+        receiver.claim(2)
+        receiver.claim(1)
+    queue.close()
+    (queue.path / "claims" / "r" / "2").unlink()
+    after_power_loss(queue.path)
+    again = queues.open(queue.path)
+    assert [m.data for m in again.browse()] == [b"2", b"3", b"4"]
+    with again.receiver("r") as receiver:
+        assert receiver.claims() == [1]
+
+
+def test_a_damaged_claim_is_reported_by_a_restore_and_its_messages_wait(queues: Queues) -> None:
+    queue = filled(queues, 3)
+    with queue.receiver("r") as receiver:
+        receiver.claim(2)
+        file = queue.path / "claims" / "r" / "1"
+        data = bytearray(file.read_bytes())
+        data[40] ^= 1
+        overwrite(file, data)
+        with pytest.raises(penstock.Corrupt, match="claims/r/1"):
+            receiver.references(1)
+    queue.close()
+    findings = restore_queue(queue.path, after_power_loss=True)
+    assert [finding.path for finding in findings] == [str(file)]
+    assert [m.data for m in queues.open(queue.path).browse()] == [b"0", b"1", b"2"]
+
+
+def test_a_commit_that_was_on_disk_is_finished_after_a_power_loss(queues: Queues) -> None:
+    queue = filled(queues, 6)
+    with queue.receiver("r") as receiver:
+        receiver.claim(2)
+        receiver.claim(2)
+        receiver._files.commit(1)  # and then the power went
+    queue.close()
+    after_power_loss(queue.path)
+    again = queues.open(queue.path)
+    assert again.stats().claimed == 4
+    with again.receiver("r") as receiver:
+        assert receiver.claims() == [2] and again.stats().claimed == 2
+
+
+def test_a_release_that_was_on_disk_holds_after_a_power_loss(queues: Queues) -> None:
+    queue = filled(queues, 4)
+    with queue.receiver("r") as receiver:
+        receiver.claim(2)
+        receiver._files.write(1, array("Q"))  # and then the power went
+    queue.close()
+    after_power_loss(queue.path)
+    again = queues.open(queue.path)
+    assert again.stats().claimed == 0 and [m.data for m in again.browse()] == [b"0", b"1", b"2", b"3"]
+    with again.receiver("r") as receiver:
+        claim = receiver.claim(1)
+        assert claim is not None and claim.number == 2
+
+
+def test_messages_of_an_old_claim_file_that_are_gone_stay_gone(queues: Queues) -> None:
+    queue = filled(queues, 4)
+    with queue.receiver("r") as receiver:
+        receiver.claim(3)
+        file = queue.path / "claims" / "r" / "1"
+        kept = file.read_bytes()
+        receiver.commit(1)
+    queue.put_many([b"a", b"b", b"c"])  # in the same slots
+    queue.close()
+    file.write_bytes(kept)  # its removal was not on disk yet
+    after_power_loss(queue.path)
+    again = queues.open(queue.path)
+    assert again.stats().claimed == 0 and sorted(m.data for m in again.browse()) == [b"3", b"a", b"b", b"c"]
+    with again.receiver("r") as receiver:
+        assert receiver.claims() == [] and not file.exists()
+
+
+# ---------------------------------------------------------------- check
+
+
+@pytest.mark.damages
+@pytest.mark.parametrize("word", [L.S_OWNER, L.S_LEASE_US, L.S_CHAIN, L.S_WORD])
+def test_damage_of_a_claimed_slot_is_found(word: int, queues: Queues) -> None:
+    queue = filled(queues, 5)
+    with queue.receiver("r") as receiver:
+        claim = receiver.claim(3)
+        assert claim is not None
+    queue.close()
+    assert check_queue(queue.path) == []
+    slot = claim.references[REFERENCE_WORDS + F_SLOT]
+    with Disk(queue.path) as disk:
+        disk.put(slot, word, disk.get(slot, word) ^ 1 << 33)
+    assert check_queue(queue.path)
+
+
+@pytest.mark.damages
+@pytest.mark.parametrize("word", [L.N_CHAIN, L.N_COUNT, L.N_CLAIM, L.N_LENGTH])
+def test_damage_of_a_receiver_is_found(word: int, queues: Queues) -> None:
+    queue = filled(queues, 5)
+    with queue.receiver("r") as receiver:
+        receiver.claim(3)
+    queue.close()
+    with Disk(queue.path) as disk:
+        at = disk.words[L.H_NAMES_AT] + word
+        disk.words[at] = 0 if word == L.N_CLAIM else disk.words[at] ^ 1 << 40
+    assert check_queue(queue.path)
