@@ -275,9 +275,16 @@ def test_the_name_is_free_when_its_process_is_killed(queues: Queues) -> None:
         assert bodies(again, receiver.references(1)) == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize(
-    "call", [lambda r: r.claim(1), lambda r: r.commit(1), lambda r: r.release(1), lambda r: r.references(1), Receiver.claims]
-)  # fmt: skip
+CALLS: dict[str, Callable[[Receiver], object]] = {
+    "claim": lambda r: r.claim(1),
+    "claims": lambda r: r.claims(),
+    "references": lambda r: r.references(1),
+    "commit": lambda r: r.commit(1),
+    "release": lambda r: r.release(1),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_stale_receiver_is_fenced(call: Callable[[Receiver], object], queues: Queues) -> None:
     """Somebody removed its lock, so that another one could take the name."""
     queue = filled(queues)

@@ -37,8 +37,7 @@ def claims(
     claim: Annotated[int | None, typer.Argument(metavar="CLAIM", min=1, help="Only the one with this number.")] = None,
     json: Json = False,
 ) -> int:
-    """List the open claims of receivers, or release a receiver's: their messages wait again. Refused while that receiver
-    runs; one that is started again later does not find them."""
+    """List the open claims of receivers, or release a receiver's: their messages wait again. Not while it runs."""
     with open_queue(queue) as q:
         if action is Action.ls:
             return _list(q, receiver, claim, json)
