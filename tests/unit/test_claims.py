@@ -406,6 +406,7 @@ def test_claimed_messages_without_a_file_wait_again(queues: Queues) -> None:
         assert receiver.claims() == [1]
 
 
+@pytest.mark.damages
 def test_a_damaged_claim_is_reported_by_a_restore_and_its_messages_wait(queues: Queues) -> None:
     queue = filled(queues, 3)
     with queue.receiver("r") as receiver:
@@ -417,6 +418,7 @@ def test_a_damaged_claim_is_reported_by_a_restore_and_its_messages_wait(queues: 
         with pytest.raises(penstock.Corrupt, match="claims/r/1"):
             receiver.references(1)
     queue.close()
+    assert [finding.path for finding in check_queue(queue.path)] == [str(file)]
     findings = restore_queue(queue.path, after_power_loss=True)
     assert [finding.path for finding in findings] == [str(file)]
     assert [m.data for m in queues.open(queue.path).browse()] == [b"0", b"1", b"2"]

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from penstock.errors import Corrupt, WrongFormat
+from penstock.store import claimfiles, record
 from penstock.store import layout as L
-from penstock.store import record
+from penstock.store.claimfiles import ClaimFiles
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import Kernel
@@ -238,10 +240,12 @@ def _check_claims(image: Image, claimed: set[int]) -> None:
     owned: set[int] = set()
     for entry in range(L.RECEIVERS):
         at = image.view[L.H_NAMES_AT] + entry * L.RECEIVER_WORDS
-        if not image.view[at + L.N_CHAIN] and not image.view[at + L.N_COUNT]:
+        length = image.view[at + L.N_LENGTH]
+        claims = image.view[at + L.N_CHAIN] or image.view[at + L.N_COUNT]
+        if length > L.RECEIVER_NAME_BYTES or (claims and not length):
+            image.say(at + L.N_LENGTH, f"the name of receiver {entry} has {length} bytes")
+        if not claims:
             continue
-        if not 0 < image.view[at + L.N_LENGTH] <= L.RECEIVER_NAME_BYTES:
-            image.say(at + L.N_LENGTH, f"receiver {entry} has claims and no name")
         before = count = claim = 0
         for slot in image.walk(image.view[at + L.N_CHAIN] & L.MASK32, L.S_CHAIN, f"the chain of receiver {entry}"):
             if image.slot(slot, L.S_CHAIN) >> 32 != before:
@@ -419,7 +423,22 @@ def check_files(files: LocalFiles, options: Options, *, deep: bool) -> list[Find
     check_image(image)
     if deep and not image.findings:
         check_records(image, files, options.signature)
+        findings += _claim_findings(files, options)
     return findings + image.findings
+
+
+def _claim_findings(files: LocalFiles, options: Options) -> list[Finding]:
+    """Files of claims that cannot be read."""
+    findings = []
+    for name in claimfiles.receivers(files.path):
+        claims = ClaimFiles(files.path, name, options.signature)
+        reads: list[Callable[[], object]] = [partial(claims.read, number) for number in claims.numbers()]
+        for read in (claims.committed, *reads):
+            try:
+                read()
+            except Corrupt as error:
+                findings.append(Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}"))
+    return findings
 
 
 def reason_of(files: LocalFiles) -> str | None:

@@ -47,7 +47,7 @@ def _browse_claims(client: Client, consumer: Consumer, left: int) -> Iterator[Me
     claiming = Claiming(client.kernel)
     for entry in range(L.RECEIVERS):
         place = (0, 0, 0)
-        while left != 0 and client.kernel.get(L.H_CLAIMED):
+        while left != 0 and claiming.word(entry, L.N_COUNT):
             found = client.turn(_look_at_claims, claiming, entry, place)
             if not found:
                 break
