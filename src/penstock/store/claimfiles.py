@@ -146,11 +146,13 @@ class ClaimFiles:
 
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)
-        data = b"".join((head, rows.tobytes()))
+        body = rows.tobytes()
         aside = self.path / f"{name}.new"
         fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            write_all(fd, data + CHECK.pack(crc32(data)), 0)
+            write_all(fd, head, 0)
+            write_all(fd, body, len(head))  # not joined: 20 MB for half a million messages
+            write_all(fd, CHECK.pack(crc32(body, crc32(head))), len(head) + len(body))
             sync_file(fd)
         finally:
             os.close(fd)
