@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
+from penstock.store import rig
 from penstock.timequeue import check_queue, repair_queue
 from tests.conftest import Queues
 from tests.crash.rig import in_child
@@ -145,3 +147,28 @@ def test_a_repair_restores_a_queue_of_another_boot(queue: Queues) -> None:
     assert repair_queue(q.path) == []
     with penstock.open(q.path) as again:
         assert (again.stats().restores, again.get(timeout=0).data) == (1, b"x")
+
+
+def test_a_put_on_a_full_disk_takes_the_room_that_acknowledged_bodies_keep(queue: Queues) -> None:
+    """A body of its own stays until an index sync after its message has gone: a put that needs room asks for one."""
+    q = queue(spill_bytes=1000, data_bytes=1 << 20, index_sync_ms=0)
+    q.put(b"a" * 5000)
+    q.get(block=False).ack()
+    assert q.stats().kept == 1
+
+    class FullUntilSynced:
+        def store(self, path: str, index: int, value: int) -> None:
+            pass
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.OPEN and "bodies" in str(target) and len(q._mine().files.body_names()) > 0:
+                raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    rig.observe(FullUntilSynced())
+    try:
+        q.put(b"b" * 5000)
+        with pytest.raises(OSError, match="No space"):  # now there is nothing that could make room
+            q.put(b"c" * 5000)
+    finally:
+        rig.observe(None)
+    assert [message.data for message in q.browse()] == [b"b" * 5000]

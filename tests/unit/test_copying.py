@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,14 @@ def test_the_parts_of_a_queue_cannot_be_copied(queue: Queues) -> None:
     for part in (client, client.words, client.kernel, client.files, client.kernel.order, client.kernel.ring):
         with pytest.raises(TypeError):
             pickle.dumps(part)
+
+
+class Louder(penstock.TimeQueue):
+    def qsize(self) -> int:
+        return 1000 + super().qsize()
+
+
+def test_a_subclass_is_pickled_as_what_it_is(tmp_path: Path) -> None:
+    penstock.create(tmp_path / "queue").close()
+    with Louder(tmp_path / "queue") as q, pickle.loads(pickle.dumps(q)) as again:
+        assert type(again) is Louder and again.qsize() == 1000

@@ -112,7 +112,7 @@ def test_spilled_bodies_count_as_data(queue: Queues) -> None:
 
 @interpreted
 def test_a_confirmed_put_was_synced_before_it_was_published(queue: Queues) -> None:
-    q = queue(durability="commit", spill_bytes=1000, data_bytes=1 << 20)
+    q = queue(durability="commit", index_sync_ms=0, spill_bytes=1000, data_bytes=1 << 20)
     files = q._client.files
     seen: list[str] = []
     sync_data = files.sync_data
@@ -131,7 +131,7 @@ def test_a_confirmed_put_was_synced_before_it_was_published(queue: Queues) -> No
 @interpreted
 @pytest.mark.damages
 def test_a_failed_sync_confirms_nothing(queue: Queues) -> None:
-    q = queue(durability="commit")
+    q = queue(durability="commit", index_sync_ms=0)
 
     def broken() -> None:
         raise OSError(5, "Input/output error")
@@ -145,7 +145,7 @@ def test_a_failed_sync_confirms_nothing(queue: Queues) -> None:
 @interpreted
 @pytest.mark.damages
 def test_a_discarded_record_cannot_be_taken_for_a_message_later(queue: Queues) -> None:
-    q = queue()
+    q = queue(index_sync_ms=0)
     client = q._client
 
     def broken() -> None:

@@ -1,37 +1,24 @@
-"""Owns the lock between threads of one process: quick when it is free, and open to signals while it is waited for."""
+"""Owns the lock between threads of one process for the compiled core: quick when it is free, and open to signals while
+it is waited for. The interpreted core has ``threading.Lock``: there an interrupt could come between ``acquire`` and the
+block that it guards, and only the lock itself knows how to prevent that.
+"""
 
-import threading
 from typing import Any
-
-try:
-    import cython
-except ImportError:
-    from penstock.store import shadow as cython
 
 
 class Mutex:
-    """For the compiled core, where ``threading.Lock`` would be a tenth of a put. The names are C's, see the pxd.
-    Interpreted, an interrupt could come between ``acquire`` and the block: there only the lock itself will do."""
+    """The names are C's, see mutex.pxd."""
 
     _lock: Any
 
     def __init__(self) -> None:
-        if cython.compiled:
-            self._lock = new_lock()  # type: ignore[name-defined] # noqa: F821
-        else:
-            self._lock = threading.Lock()
+        self._lock = new_lock()  # type: ignore[name-defined] # noqa: F821
 
     def acquire(self) -> None:
-        if cython.compiled:
-            acquire_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
-        else:
-            self._lock.acquire()
+        acquire_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
 
     def release(self) -> None:
-        if cython.compiled:
-            release_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
-        else:
-            self._lock.release()
+        release_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
 
     def __enter__(self) -> None:
         self.acquire()
@@ -40,5 +27,4 @@ class Mutex:
         self.release()
 
     def __dealloc__(self) -> None:
-        if cython.compiled:
-            free_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
+        free_lock(self._lock)  # type: ignore[name-defined] # noqa: F821

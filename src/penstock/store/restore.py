@@ -30,7 +30,7 @@ from penstock.store.gather import F_INFO, F_NUMBER, REFERENCE_WORDS
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.recovery import Finding, Image
-from penstock.store.scan import Scan, write_back
+from penstock.store.scan import Scan, write_back, write_published
 from penstock.store.trust import COPIED, IDENTITY, changed
 from penstock.store.trust import needed as needed
 from penstock.store.words import Words, compiled
@@ -357,6 +357,8 @@ class Restore:
             for slot in self.scan.doubtful:
                 words.raw(self._at(slot) + L.S_INFO, 0)
                 words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
+            self._synced(self.files.sync_kernel)
+        if write_published(words, self.image, self.image[L.H_SLOTS_AT], self.image[L.H_SLOTS]):
             self._synced(self.files.sync_kernel)
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)

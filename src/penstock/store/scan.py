@@ -586,6 +586,19 @@ def _place(source: Any, target: Any, count: int, width: int, word: int, shift: i
 # ---------------------------------------------------------------- writing back
 
 
+def write_published(words: Words, image: Any, slots_at: int, slots: int) -> int:
+    """Of the slots that the image says are waiting, the identity words alone; how many did not say so yet. They come
+    before everything else: the word of another member of a batch may be all that says that it was published."""
+    changed = 0
+    for slot in range(slots):
+        at = slots_at + slot * L.SLOT_WORDS
+        word = image[at]
+        if (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and words.load(at) != word:
+            words.raw(at, word)
+            changed += 1
+    return changed
+
+
 def write_back(words: Words, image: Any, first: int, end: int) -> int:
     """Make words ``first`` to ``end`` of a mapped kernel those of the image; how many were not. What is right already
     is left alone: a page without a change need not be written again. Other threads run meanwhile, unless a rig looks.
