@@ -2,11 +2,13 @@
 
 from penstock.errors import (
     BodyTooLarge,
+    ClaimLost,
     Corrupt,
     ImportStopped,
     LeaseLost,
     Misuse,
     NoSuchClaim,
+    NoSuchReceiver,
     NotAllowed,
     NotAQueue,
     PenstockError,
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BodyTooLarge",
+    "ClaimLost",
     "Corrupt",
     "Draft",
     "ImportStopped",
@@ -50,6 +53,7 @@ __all__ = [
     "MessageIds",
     "Misuse",
     "NoSuchClaim",
+    "NoSuchReceiver",
     "NotAQueue",
     "NotAllowed",
     "PenstockError",

@@ -165,7 +165,10 @@ class TooManyReceivers(PenstockError):
     """Every entry of the table of receivers is taken."""
 
     def __init__(self, queue: str, *, limit: int) -> None:
-        super().__init__(f"{queue}: all {limit} names of receivers are taken; use one that there is already")
+        super().__init__(
+            f"{queue}: all {limit} names of receivers are taken; use one that there is already, or free one: "
+            f"penstock claims forget"
+        )
         self.queue = queue
         self.limit = limit
 
@@ -175,6 +178,25 @@ class NoSuchClaim(Misuse):
 
     def __init__(self, queue: str, name: str, claim: int, why: str) -> None:
         super().__init__(f"{queue}: receiver {name!r} has no claim {claim}: {why}")
+        self.queue = queue
+        self.name = name
+        self.claim = claim
+
+
+class NoSuchReceiver(Misuse):
+    """There never was a receiver of this name, or it was forgotten."""
+
+    def __init__(self, queue: str, name: str) -> None:
+        super().__init__(f"{queue}: there is no receiver {name!r}")
+        self.queue = queue
+        self.name = name
+
+
+class ClaimLost(PenstockError):
+    """A reader speaks of a claim that the queue does not have open: acknowledged, released, or never made."""
+
+    def __init__(self, queue: str, name: str, claim: int, why: str) -> None:
+        super().__init__(f"{queue}: claim {claim} of receiver {name!r} {why}")
         self.queue = queue
         self.name = name
         self.claim = claim

@@ -11,12 +11,15 @@ from typing import Any
 import msgspec
 
 from penstock.errors import Misuse
+from penstock.store.claimfiles import check_name
 
 READ = "read"
+STREAM = "stream read"
 WRITE = "write"
 
 STATES = ("waiting", "scheduled", "pending", "all")
 GONE = ("skip", "fail")
+LOST = ("fail", "skip")
 
 # Spark hands these of its own to a data source too.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
@@ -72,8 +75,27 @@ def _seconds(value: str) -> float:
     return seconds
 
 
+def _names(value: str) -> tuple[str, ...]:
+    """``a, b`` or ``["a", "b"]``, where a name may have a comma."""
+    if value.lstrip().startswith("["):
+        try:
+            return tuple(msgspec.json.decode(value, type=list[str]))
+        except msgspec.DecodeError:
+            raise ValueError("must be names with commas between them, or a JSON list of names") from None
+    return tuple(name for name in (part.strip() for part in value.split(",")) if name)
+
+
+def _receiver(value: str) -> str:
+    try:
+        return check_name(value)
+    except Misuse as error:
+        raise ValueError(f"is wrong ({error})") from None
+
+
 OPTIONS = (
-    Option("path", (READ, WRITE), None, "The directory of the queue; also `load(path)` and `save(path)`", _text),
+    Option(
+        "path", (READ, STREAM, WRITE), None, "The directory of the queue; also `load(path)` and `save(path)`", _text
+    ),
     Option(
         "state",
         (READ,),
@@ -92,7 +114,7 @@ OPTIONS = (
     ),
     Option(
         "partitions",
-        (READ,),
+        (READ, STREAM),
         "0",
         "Tasks to read with; 0: by the number and size of the messages and the processors of the driver",
         _whole(0, 100_000),
@@ -105,7 +127,65 @@ OPTIONS = (
         "[see below](#filters)",
         _yes_or_no,
     ),
-    Option("batchRows", (READ,), "10000", "Most rows of an Arrow batch", _whole(1, 10_000_000)),
+    Option(
+        "receiver",
+        (STREAM,),
+        None,
+        "The name under which the queue keeps the claims of this query: one query at a time has it, and a restarted "
+        "one finds its claims by it",
+        _receiver,
+    ),
+    Option("maxRows", (STREAM,), "200000", "Most messages of a batch", _whole(1, 1_000_000_000)),
+    Option(
+        "maxBytes",
+        (STREAM,),
+        "1073741824",
+        "Most bytes on disk of a batch's messages together; the first may have more",
+        _whole(1, 1 << 60),
+    ),
+    Option(
+        "minRows",
+        (STREAM,),
+        "1",
+        "Wait until so many messages are due before there is a batch, but not longer than `maxDelay`; not with "
+        "`Trigger.AvailableNow`",
+        _whole(1, 1_000_000_000),
+    ),
+    Option("maxDelay", (STREAM,), "60", "Seconds that a due message may wait for `minRows`", _seconds),
+    Option(
+        "types",
+        (STREAM,),
+        "",
+        'Only messages of these types: `a, b` or `["a", "b"]`; all others stay for other receivers. '
+        "[What it costs](#only-some-messages)",
+        _names,
+    ),
+    Option("keys", (STREAM,), "", "Only messages with these keys, likewise", _names),
+    Option(
+        "claimTimeout",
+        (STREAM,),
+        "0",
+        "Seconds after the query has claimed or acknowledged last after which, if it does not run, its claims are "
+        "released by any process that has the queue open; 0: never",
+        _seconds,
+    ),
+    Option(
+        "onLostClaim",
+        (STREAM,),
+        "fail",
+        "A batch of the checkpoint whose claim is not open any more, acknowledged or released, or has lost messages: "
+        "`fail` stops the query and says why, `skip` goes on without what is not there. [See](#when-a-claim-is-lost)",
+        _one_of(LOST),
+    ),
+    Option(
+        "receiverWait",
+        (STREAM,),
+        "15",
+        "Seconds to wait for another query of the same receiver to end before this one is refused; a killed driver's "
+        "Python process lives on for some",
+        _seconds,
+    ),
+    Option("batchRows", (READ, STREAM), "10000", "Most rows of an Arrow batch", _whole(1, 10_000_000)),
     Option(
         "timeout",
         (WRITE,),
@@ -115,7 +195,7 @@ OPTIONS = (
     ),
     Option(
         "busyTimeout",
-        (READ, WRITE),
+        (READ, STREAM, WRITE),
         "10",
         "Seconds to wait for the queue's lock",
         _seconds,

@@ -201,10 +201,13 @@ class MessageReader:
             path, offset = files.place_of(int(row[G.F_PLACE]) >> L.PLACE_SHIFT)
             raise Corrupt(path, offset=offset, expected=f"the record of message {number}")
         if self._fail_if_gone:
-            raise MessageGone(
-                f"{files.name}: message {self._place.id_prefix}{slot:x}-{number:x} was removed while the queue was "
-                f"read; read again, or leave such messages out with option onGone=skip"
-            )
+            raise self._gone(f"{files.name}: message {self._place.id_prefix}{slot:x}-{number:x}")
+
+    def _gone(self, message: str) -> PenstockError:
+        return MessageGone(
+            f"{message} was removed while the queue was read; read again, or leave such messages out with option "
+            f"onGone=skip"
+        )
 
     def _batch(self, rows: Any, arrays: dict[str, Any]) -> pa.RecordBatch:
         """What references say, beside what was read."""

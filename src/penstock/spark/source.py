@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter, Filter
 from pyspark.sql.types import StructType
 
 from penstock.errors import Misuse
@@ -16,6 +16,7 @@ from penstock.spark import snapshot
 from penstock.spark.filters import Condition, understood
 from penstock.spark.reader import MessageReader
 from penstock.spark.snapshot import Messages
+from penstock.spark.stream import ClaimReader
 from penstock.spark.writer import QueueWriter
 
 
@@ -37,6 +38,10 @@ class PenstockDataSource(DataSource):
         S.check_read(schema)
         given = O.parse(self.options, O.READ)
         return (FilteringReader if given["pushFilters"] else SnapshotReader)(given, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        S.check_read(schema)
+        return ClaimReader(O.parse(self.options, O.STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:

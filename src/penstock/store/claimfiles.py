@@ -78,13 +78,20 @@ class ClaimFiles:
         fd = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             rig.effect(rig.LOCK, fd)
-            if syscalls.try_lock_file(fd):
+            if syscalls.try_lock_file(fd) and self._is_lock(fd):
                 return fd
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)
         return -1
+
+    def _is_lock(self, fd: int) -> bool:
+        """Not one that was removed with its receiver while we waited for it."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self.path / LOCK))
+        except FileNotFoundError:
+            return False
 
     def is_locked(self) -> bool:
         """Whether a receiver is there now."""
@@ -143,6 +150,17 @@ class ClaimFiles:
         rig.effect(rig.UNLINK, str(path))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def remove_all(self) -> None:
+        """The receiver is forgotten. The lock goes last: until then nobody else is this receiver."""
+        names = [name for name in os.listdir(self.path) if name != LOCK]
+        for name in (*names, LOCK):
+            path = self.path / name
+            rig.effect(rig.UNLINK, str(path))
+            os.unlink(path)
+        with contextlib.suppress(OSError):  # the next one of this name is here already
+            os.rmdir(self.path)
+        sync_directory(self.path.parent)
 
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)

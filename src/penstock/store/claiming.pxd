@@ -22,10 +22,16 @@ cdef class Claiming:
     cdef u64 slots
     cdef u64 names_at
     cdef readonly u64 used_units
+    cdef readonly u64 looked
+    cdef readonly bint more
+    cdef readonly u64 last_us
+    cdef readonly u64 last_number
 
     cpdef u64 word(self, u64 entry, u64 word) noexcept
     @cython.locals(at=u64, epoch=u64)
     cpdef u64 enter(self, u64 entry, u64 claim, u64 now_us) except? 0
+    @cython.locals(at=u64, timeout_us=u64)
+    cpdef bint overdue(self, u64 entry, u64 now_us) noexcept
     cpdef void seen(self, u64 entry, u64 now_us) noexcept
     cpdef u64 first(self, u64 entry) noexcept
     cpdef u64 last(self, u64 entry) noexcept
@@ -39,6 +45,21 @@ cdef class Claiming:
     @cython.locals(count=u64, used=u64, slot=u64, units=u64)
     cpdef u64 take(self, u64[::1] rows, u64 most, u64 room_units, bint empty, u64 now_us, u64 entry,
                    u64 claim) except? 0
+    @cython.locals(count=u64, priority=u64, ready=u64, timed=u64, slot=u64, number=u64)
+    cpdef u64 walk(self, u64[::1] rows, u64[::1] places, u64 most, u64 steps, u64 now_us, u64 below,
+                   u64[::1] passed) except? 0
+    cdef u64 _behind(self, u64 which, u64[::1] places) except? 0
+    cdef u64 _step(self, u64 which, u64[::1] places, u64 slot, u64 key) except? 0
+    @cython.locals(timed_us=u64, ready_us=u64)
+    cdef bint _is_earlier(self, u64 timed, u64 ready) noexcept
+    @cython.locals(count=u64, used=u64, index=u64, slot=u64, units=u64)
+    cpdef u64 take_chosen(self, u64[::1] chosen, u64 first, u64 end, u64[::1] rows, u64 room_units, bint empty,
+                          u64 now_us, u64 entry, u64 claim) except? 0
+    cdef bint _waits(self, u64 slot, u64 number, u64 deliver_us) noexcept
+    @cython.locals(count=u64, slot=u64)
+    cpdef u64 count_due(self, u64 which, u64 after_us, u64 number, u64 now_us, u64 most) except? 0
+    @cython.locals(oldest=u64, which=u64, due_us=u64)
+    cpdef u64 oldest_due_us(self, u64 now_us) noexcept
     @cython.locals(at=u64)
     cdef void _claim(self, u64 slot, u64 now_us, u64 entry, u64 claim) noexcept
     @cython.locals(at=u64, low=u64)

@@ -34,6 +34,10 @@ class Claiming:
         self.slots = kernel.slots
         self.names_at = kernel.get(L.H_NAMES_AT)
         self.used_units = 0  # by what was taken last
+        self.looked = 0  # references that were looked at by ``take_chosen``
+        self.more = False  # whether ``walk`` or ``count_due`` stopped before the end
+        self.last_us = 0  # delivery time and number of the message that ``count_due`` counted last
+        self.last_number = 0
 
     # ------------------------------------------------------------ receivers
 
@@ -83,6 +87,29 @@ class Claiming:
         self.words.put(at + L.N_SEEN_US, now_us)
         self.words.commit()
         return epoch
+
+    def set_timeout(self, entry: int, timeout_us: int) -> None:
+        """How long after it was last seen its claims may be released by anybody; 0: never."""
+        self.words.put(self._at(entry) + L.N_TIMEOUT_US, timeout_us)
+        self.words.commit()
+
+    def overdue(self, entry: int, now_us: int) -> bool:
+        """Whether a receiver has claims that anybody may release, unless it is there after all."""
+        at = self._at(entry)
+        timeout_us = self.words.load(at + L.N_TIMEOUT_US)
+        return (
+            timeout_us != 0
+            and self.words.load(at + L.N_COUNT) != 0
+            and self.words.load(at + L.N_SEEN_US) + timeout_us < now_us
+        )
+
+    def forget(self, entry: int) -> None:
+        """An entry without claims is free. Its epoch goes on, which fences whoever had it."""
+        at = self._at(entry)
+        self.words.put(at + L.N_EPOCH, self.words.load(at + L.N_EPOCH) + 1)
+        for word in (L.N_LENGTH, L.N_CLAIM, L.N_SEEN_US, L.N_TIMEOUT_US):
+            self.words.put(at + word, 0)
+        self.words.commit()
 
     def seen(self, entry: int, now_us: int) -> None:
         """Leaves the transaction open."""
@@ -153,6 +180,126 @@ class Claiming:
         self.words.commit()
         self.used_units = used
         return count
+
+    def walk(self, rows: Any, places: Any, most: int, steps: int, now_us: int, below: int, passed: Any) -> int:
+        """References of due messages go to ``rows``, in the order of delivery, up to ``most``; how many. Begins behind
+        ``places``, which has key and number of the last message of each list, and moves them on over at most ``steps``
+        messages. Leaves out numbers from ``below`` on, and messages that are in ``passed``: a number for each slot."""
+        count = 0
+        self.more = True
+        priority = L.PRIORITIES
+        while priority > 0:
+            priority -= 1
+            ready = self._behind(L.LIST_READY + priority, places)
+            timed = self._behind(L.LIST_TIMED + priority, places)
+            while True:
+                if timed != 0 and self.kernel.field(timed, L.S_DELIVER_US) > now_us:
+                    timed = 0
+                if ready == 0 and timed == 0:
+                    break
+                if count == most or steps == 0:
+                    return count
+                steps -= 1
+                if ready == 0 or (timed != 0 and self._is_earlier(timed, ready)):
+                    slot = timed
+                    timed = self._step(L.LIST_TIMED + priority, places, slot, self.kernel.field(slot, L.S_DELIVER_US))
+                else:
+                    slot = ready
+                    ready = self._step(L.LIST_READY + priority, places, slot, 0)
+                number = self.kernel.number(slot)
+                if number < below and (slot >= len(passed) or passed[slot] != number):
+                    self.row(rows, count, slot)
+                    count += 1
+        self.more = False
+        return count
+
+    def _behind(self, which: int, places: Any) -> int:
+        if self.order.count(which) == 0:
+            return 0
+        return self.order.after(which, places[2 * which], places[2 * which + 1])
+
+    def _step(self, which: int, places: Any, slot: int, key: int) -> int:
+        places[2 * which] = key
+        places[2 * which + 1] = self.kernel.number(slot)
+        return self.order.follower(which, 0, slot)
+
+    def _is_earlier(self, timed: int, ready: int) -> bool:
+        """As in ``Kernel.due``."""
+        timed_us = self.kernel.field(timed, L.S_DELIVER_US)
+        ready_us = self.kernel.field(ready, L.S_DELIVER_US)
+        return timed_us < ready_us or (timed_us == ready_us and self.kernel.number(timed) < self.kernel.number(ready))
+
+    def take_chosen(
+        self,
+        chosen: Any,
+        first: int,
+        end: int,
+        rows: Any,
+        room_units: int,
+        empty: bool,
+        now_us: int,
+        entry: int,
+        claim: int,
+    ) -> int:
+        """Claim those of the ``chosen`` references from ``first`` to ``end`` whose messages still wait as they say; how
+        many. For the rest see ``take``. ``looked`` is where it stopped."""
+        count = 0
+        used = 0
+        index = first
+        while index < end:
+            slot = chosen[index * _ROW + _SLOT]
+            if self._waits(slot, chosen[index * _ROW + _NUMBER], chosen[index * _ROW + _DELIVER_US]):
+                units = self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_PLACE) & L.PLACE_MASK
+                if used + units > room_units and not (empty and count == 0):
+                    break
+                self._claim(slot, now_us, entry, claim)
+                self.row(rows, count, slot)
+                count += 1
+                used += units
+                if self.kernel.spilled(slot):
+                    index += 1
+                    break
+                if not self.words.room():
+                    self.words.commit()
+            index += 1
+        self.words.commit()
+        self.used_units = used
+        self.looked = index
+        return count
+
+    def _waits(self, slot: int, number: int, deliver_us: int) -> bool:
+        return (
+            slot < self.slots
+            and self.kernel.field(slot, L.S_WORD) == self.kernel.word_of(slot, number, L.STATE_WAITING)
+            and self.kernel.field(slot, L.S_DELIVER_US) == deliver_us
+        )
+
+    def count_due(self, which: int, after_us: int, number: int, now_us: int, most: int) -> int:
+        """How many messages of a timed list are due behind this time and number, counted up to ``most``."""
+        count = 0
+        self.more = False
+        slot = 0
+        if self.order.count(which):
+            slot = self.order.after(which, after_us, number)
+        while slot != 0 and self.kernel.field(slot, L.S_DELIVER_US) <= now_us:
+            if count == most:
+                self.more = True
+                break
+            count += 1
+            self.last_us = self.kernel.field(slot, L.S_DELIVER_US)
+            self.last_number = self.kernel.number(slot)
+            slot = self.order.follower(which, 0, slot)
+        return count
+
+    def oldest_due_us(self, now_us: int) -> int:
+        """Delivery time of the message that has been due longest; 0 if none is."""
+        oldest = 0
+        for which in range(L.LIST_LEASES):
+            if self.order.count(which):
+                due_us = self.kernel.field(self.order.head(which), L.S_DELIVER_US)
+                if (which < L.LIST_TIMED or due_us <= now_us) and (oldest == 0 or due_us < oldest):
+                    oldest = due_us
+        return oldest
 
     def _claim(self, slot: int, now_us: int, entry: int, claim: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS

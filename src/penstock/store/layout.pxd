@@ -126,6 +126,7 @@ cdef enum:
     N_CLAIM = 0x3
     N_SEEN_US = 0x4
     N_LENGTH = 0x5
+    N_TIMEOUT_US = 0x6
     N_NAME = 0x8
     RECEIVER_WORDS = 0x10
     RECEIVERS = 0x100

@@ -161,6 +161,7 @@ N_COUNT = 2
 N_CLAIM = 3  # number of the last claim that was begun
 N_SEEN_US = 4  # wall time of its last call that changed something
 N_LENGTH = 5  # bytes of its name; 0: no receiver
+N_TIMEOUT_US = 6  # how long after it was seen its claims may be released by anybody; 0: never
 N_NAME = 8  # eight words
 RECEIVER_WORDS = 16
 RECEIVERS = 256

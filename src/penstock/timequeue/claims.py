@@ -18,18 +18,20 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchClaim, ReceiverBusy, ReceiverLost, TooManyReceivers
+from penstock.errors import Misuse, NoSuchClaim, NoSuchReceiver, ReceiverBusy, ReceiverLost, TooManyReceivers
 from penstock.store import claimfiles
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.gather import F_INFO, REFERENCE_WORDS
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
+from penstock.timequeue.selection import Selection
 
 CLAIMED_A_TURN_MAX = 2048  # about a millisecond under the lock, compiled
 LOOKED_A_TURN_MAX = 4096
 UNITS_MOST = 1 << 62
 RETRY_S = 0.02
+DUE_COUNTED_MOST = 100_000  # timed messages that are due are counted one by one, up to here
 
 Rows: TypeAlias = "array[int]"  # REFERENCE_WORDS words for each message: see store/gather.py
 
@@ -62,8 +64,30 @@ class ClaimInfo(msgspec.Struct, frozen=True):
     seen_at: float | None
 
 
+class ReceiverInfo(msgspec.Struct, frozen=True):
+    """A receiver, for people. ``timeout_s`` after it was seen anybody may release its claims; None: never."""
+
+    name: str
+    claims: int
+    messages: int
+    in_use: bool
+    seen_at: float | None
+    timeout_s: float | None
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits for receivers: messages that are due, at least so many, and since when the oldest is (0: none)."""
+
+    due: int
+    waiting: int
+    oldest_us: int
+
+
 class Receiver:
     """One name's claims. ``ReceiverBusy`` if another one has the name, and still has it after ``wait_s`` seconds.
+
+    With ``timeout_s`` others may release its claims when it was not there for so long, see ``release_overdue``; 0 for
+    never, None for what was said last.
 
     >>> import penstock
     >>> q = penstock.create(path)
@@ -80,7 +104,9 @@ class Receiver:
     (1, 0)
     """
 
-    def __init__(self, queue: Owner, name: str, *, wait_s: float = 0.0) -> None:
+    def __init__(
+        self, queue: Owner, name: str, *, wait_s: float = 0.0, timeout_s: float | None = None, if_overdue: bool = False
+    ) -> None:
         client = queue._mine()
         self._client = client
         self._queue = queue
@@ -92,6 +118,7 @@ class Receiver:
         self._entry = NO_ENTRY
         self._epoch = 0
         self._committed = 0
+        self._if_overdue = if_overdue
         self._fd = self._lock(wait_s)
         _receivers.add(self)
         try:
@@ -99,14 +126,16 @@ class Receiver:
             known = max([self._committed, *self._files.numbers()])
             self._entry, self._epoch = client.turn(self._enter, known)
             self._finish()
+            if timeout_s is not None:
+                self._turn(self._claiming.set_timeout, self._entry, int(timeout_s * 1_000_000))
         except BaseException:
             self.close()
             raise
 
     def _lock(self, wait_s: float) -> int:
-        self._files.make()
         deadline = time.monotonic() + wait_s
         while True:
+            self._files.make()
             fd = self._files.lock()
             if fd >= 0:
                 return fd
@@ -118,6 +147,8 @@ class Receiver:
         entry = self._claiming.make(self.name)
         if entry == NO_ENTRY:
             raise TooManyReceivers(self._client.name, limit=L.RECEIVERS)
+        if self._if_overdue and not self._claiming.overdue(entry, self._client.clock.wall_us()):
+            raise ReceiverBusy(self._client.name, self.name)  # it came back
         return entry, self._claiming.enter(entry, known, self._client.clock.wall_us())
 
     # ------------------------------------------------------------ turns
@@ -145,9 +176,12 @@ class Receiver:
 
     # ------------------------------------------------------------ claiming
 
-    def claim(self, most_rows: int, most_bytes: int | None = None) -> Claim | None:
+    def claim(
+        self, most_rows: int, most_bytes: int | None = None, *, selection: Selection | None = None
+    ) -> Claim | None:
         """Take due messages into the next claim, up to so many, with up to so many bytes on disk together (the first
         may have more); None if nothing is due. When this returns, the claim is on disk, and so are its messages.
+        With a selection, those that it finds.
 
         One that was begun and is not on disk yet, since a call like this failed, is finished first and returned.
         """
@@ -160,12 +194,17 @@ class Receiver:
             return left
         while (number := self._turn(self._begin)) == 0:
             pass
+        if selection is not None:
+            selection.look(most_rows)
         rows: Rows = array("Q")
         room_bytes = UNITS_MOST if most_bytes is None else most_bytes
         more = True
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
-            part, used_bytes, more = self._turn(self._take, number, most, room_bytes, not rows)
+            if selection is None:
+                part, used_bytes, more = self._turn(self._take, number, most, room_bytes, not rows)
+            else:
+                part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, not rows)
             rows.extend(part)
             room_bytes = max(room_bytes - used_bytes, 0)
         return self._keep(number, rows) if rows else None
@@ -188,11 +227,32 @@ class Receiver:
         now_us = self._client.clock.wall_us()
         count = self._claiming.take(part, most, room_bytes // L.UNIT_BYTES, empty, now_us, self._entry, number)
         del part[count * REFERENCE_WORDS :]
+        used_bytes, spilled = self._used(part)
+        return part, used_bytes, count == most or spilled
+
+    def _take_chosen(
+        self, selection: Selection, number: int, most: int, room_bytes: int, empty: bool
+    ) -> tuple[Rows, int, bool]:
+        """The same, of what a selection has found."""
+        end = min(most, selection.count)
+        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * end))
+        now_us = self._client.clock.wall_us()
+        room = room_bytes // L.UNIT_BYTES
+        chosen = selection.found
+        count = self._claiming.take_chosen(chosen, 0, end, part, room, empty, now_us, self._entry, number)
+        looked = self._claiming.looked
+        del part[count * REFERENCE_WORDS :]
+        used_bytes, spilled = self._used(part)
+        del chosen[: looked * REFERENCE_WORDS]
+        return part, used_bytes, bool(chosen) and (looked == end or spilled)
+
+    def _used(self, part: Rows) -> tuple[int, bool]:
+        """Bytes on disk of what was taken last, and whether the last message has a file, which is counted here."""
         used_bytes = self._claiming.used_units * L.UNIT_BYTES
         spilled = bool(part) and bool(part[-REFERENCE_WORDS + F_INFO] >> L.FLAGS_SHIFT & L.FLAG_SPILLED)
         if spilled:
             used_bytes += self._spilled_bytes(part[-REFERENCE_WORDS])
-        return part, used_bytes, count == most or spilled
+        return used_bytes, spilled
 
     def _spilled_bytes(self, slot: int) -> int:
         place = self._kernel.field(slot, L.S_PLACE)
@@ -244,10 +304,61 @@ class Receiver:
 
     # ------------------------------------------------------------ looking
 
+    @property
+    def committed(self) -> int:
+        """Claims up to this number are acknowledged."""
+        return self._committed
+
+    @property
+    def last(self) -> int:
+        """The number of the last claim that was begun."""
+        return int(self._turn(self._claiming.word, self._entry, L.N_CLAIM))
+
+    def is_due(self) -> bool:
+        """Whether there is anything to claim. One short turn that leaves everything as it is, but for what others let
+        go of."""
+        return bool(self._turn(self._due))
+
+    def _due(self) -> bool:
+        client = self._client
+        now_us = client.clock.wall_us()
+        self._kernel.expire(client.clock.boot_us(), now_us, RETURNED_A_TURN_MAX)
+        if self._kernel.get(L.H_PENDING):
+            client.return_from_dead()
+        return self._kernel.due(now_us) != 0
+
+    def backlog(self, enough: int = DUE_COUNTED_MOST) -> Backlog:
+        """What is due. Those that were put for a time are counted until there are ``enough``."""
+        now_us = self._client.clock.wall_us()
+        due, oldest_us = self._turn(self._ready, now_us)
+        for which in range(L.LIST_TIMED, L.LIST_TIMED + L.PRIORITIES):
+            after = (0, 0)
+            while after is not None and due < enough:
+                most = min(LOOKED_A_TURN_MAX, enough - due)
+                count, after = self._turn(self._count_due, which, after, now_us, most)
+                due += count
+        return Backlog(due, self._kernel.get(L.H_WAITING), oldest_us)
+
+    def _ready(self, now_us: int) -> tuple[int, int]:
+        order = self._kernel.order
+        ready = sum(order.count(L.LIST_READY + priority) for priority in range(L.PRIORITIES))
+        return ready, self._claiming.oldest_due_us(now_us)
+
+    def _count_due(
+        self, which: int, after: tuple[int, int], now_us: int, most: int
+    ) -> tuple[int, tuple[int, int] | None]:
+        claiming = self._claiming
+        count = claiming.count_due(which, *after, now_us, most)
+        return count, (claiming.last_us, claiming.last_number) if claiming.more else None
+
     def claims(self) -> list[int]:
         """Numbers of the claims that are neither committed nor released."""
         self._turn(self._nothing)
         return [number for number in self._files.numbers() if number > self._committed and self._files.count(number)]
+
+    def count(self, number: int) -> int:
+        """How many messages an open claim has."""
+        return self._require(number)
 
     def references(self, number: int) -> Rows:
         """The messages of a claim: the same each time, until it is committed or released."""
@@ -324,6 +435,16 @@ class Receiver:
         if number < max(self._files.numbers()):
             self._files.remove(number)  # the last one stays: numbers go on behind it, whatever is lost
 
+    def _forget(self) -> None:
+        claims = self.claims()
+        if claims:
+            raise Misuse(
+                f"{self._client.name}: receiver {self.name!r} has open claims ({', '.join(map(str, claims))}): commit "
+                f"or release them first"
+            )
+        self._turn(self._claiming.forget, self._entry)
+        self._files.remove_all()
+
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
@@ -347,6 +468,50 @@ class Receiver:
 
     def __repr__(self) -> str:
         return f"<Receiver {self.name} of {self._client.name}>"
+
+
+def release_overdue(queue: Owner) -> int:
+    """Release the claims of receivers that are not there and were not for as long as they said; how many messages. One
+    that comes back learns it from its next call for a claim."""
+    client = queue._mine()
+    claiming = Claiming(client.kernel)
+    released = 0
+    for entry in range(L.RECEIVERS):
+        if claiming.overdue(entry, client.clock.wall_us()):
+            with contextlib.suppress(ReceiverBusy), Receiver(queue, claiming.name(entry), if_overdue=True) as receiver:
+                released += sum(receiver.release(number) for number in receiver.claims())
+    return released
+
+
+def forget(queue: Owner, name: str) -> None:
+    """Free the entry of a receiver that will not come back, and its files. Not with open claims, and not in use."""
+    client = queue._mine()
+    known = client.turn(Claiming(client.kernel).find, name) != NO_ENTRY
+    if not known and name not in claimfiles.receivers(client.path):
+        raise NoSuchReceiver(client.name, name)
+    with Receiver(queue, name) as receiver:
+        receiver._forget()
+
+
+def receivers(client: Client) -> list[ReceiverInfo]:
+    """All that have an entry or files."""
+    claiming = Claiming(client.kernel)
+    entries = {claiming.name(entry): entry for entry in range(L.RECEIVERS) if claiming.word(entry, L.N_LENGTH)}
+    found = []
+    for name in sorted({*entries, *claimfiles.receivers(client.path)}):
+        files = ClaimFiles(client.path, name, client.signature)
+        committed = files.committed()
+        counts = [files.count(number) or 0 for number in files.numbers() if number > committed]
+        seen_us = timeout_us = 0
+        if name in entries:
+            seen_us = claiming.word(entries[name], L.N_SEEN_US)
+            timeout_us = claiming.word(entries[name], L.N_TIMEOUT_US)
+        messages = sum(counts)
+        open_ones = sum(count > 0 for count in counts)
+        found.append(
+            ReceiverInfo(name, open_ones, messages, files.is_locked(), seen_us / 1e6 or None, timeout_us / 1e6 or None)
+        )
+    return found
 
 
 def open_claims(client: Client) -> list[ClaimInfo]:

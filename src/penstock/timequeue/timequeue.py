@@ -20,10 +20,11 @@ from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
 from penstock.timequeue import administration, upkeep
+from penstock.timequeue import claims as claiming
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
-from penstock.timequeue.claims import ClaimInfo, Receiver, open_claims
+from penstock.timequeue.claims import ClaimInfo, Receiver, ReceiverInfo
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.puts import Entry, Producer, entries, entry
@@ -353,16 +354,27 @@ class TimeQueue:
 
     # ------------------------------------------------------------ claims
 
-    def receiver(self, name: str, *, wait: float = 0.0) -> Receiver:
+    def receiver(self, name: str, *, wait: float = 0.0, timeout: float | None = None) -> Receiver:
         """Become the receiver of this name, whose claims outlive every process: see ``Receiver``.
 
-        ``ReceiverBusy`` if somebody else is, and still is after ``wait`` seconds.
+        ``ReceiverBusy`` if somebody else is, and still is after ``wait`` seconds. ``timeout`` seconds after it has
+        claimed or committed last, if it is not there, anybody may release its claims. 0: never, as it is at first;
+        None: as it was said last.
         """
-        return Receiver(self, name, wait_s=check_seconds("wait", wait))
+        timeout_s = None if timeout is None else check_seconds("timeout", timeout)
+        return Receiver(self, name, wait_s=check_seconds("wait", wait), timeout_s=timeout_s)
+
+    def receivers(self) -> list[ReceiverInfo]:
+        """All names that have been receivers, with and without claims."""
+        return claiming.receivers(self._mine())
+
+    def forget_receiver(self, name: str) -> None:
+        """Free the name of a receiver that will not come back. ``Misuse`` if it has open claims."""
+        claiming.forget(self, name)
 
     def claims(self) -> list[ClaimInfo]:
         """The open claims of all receivers."""
-        return open_claims(self._mine())
+        return claiming.open_claims(self._mine())
 
     # ------------------------------------------------------------ a look inside
 

@@ -1,4 +1,5 @@
-"""Owns the background of a process: one thread that brings the index of every open queue to disk now and then (S5).
+"""Owns the background of a process: one thread that brings the index of every open queue to disk now and then (S5) and
+releases claims whose receivers have been gone for longer than they said.
 
 Nobody waits for it and nothing depends on it: any process that has the queue open does it, one at a time, and where no
 process does, the room and the certainty it gives come with the next one. Knows a queue only by its client.
@@ -11,6 +12,8 @@ import threading
 import weakref
 
 from penstock.errors import PenstockError, QueueClosed
+from penstock.store import layout as L
+from penstock.timequeue.claims import release_overdue
 from penstock.timequeue.clients import Client
 
 LOOKS_PER_INTERVAL = 4  # several processes look in turn; whoever comes first after the interval does it
@@ -52,6 +55,7 @@ class Upkeep:
         clients = self._open_clients()
         for client in clients:
             _sync_if_due(client)
+            _release_overdue(client)
         shortest_ms = min((client.options.index_sync_ms for client in clients), default=0)
         return max(shortest_ms / 1000 / LOOKS_PER_INTERVAL, LOOK_S_MIN) if shortest_ms else None
 
@@ -67,6 +71,32 @@ def _sync_if_due(client: Client) -> None:
             pass
         except (PenstockError, OSError) as error:
             log.warning("%s: the index was not synced: %s", client.name, error)
+
+
+class _Only:
+    """The client as the queue that a receiver works through."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def _mine(self) -> Client:
+        return self._client
+
+
+def _release_overdue(client: Client) -> None:
+    """Claims of receivers that asked for it and have not been there for long."""
+    with client.upkeep:
+        if client.closed or client.kernel.get(L.H_CLAIMED) == 0:
+            return
+        try:
+            released = release_overdue(_Only(client))
+        except QueueClosed:
+            pass
+        except (PenstockError, OSError) as error:
+            log.warning("%s: claims that nobody came for were not released: %s", client.name, error)
+        else:
+            if released:
+                log.warning("%s: %d messages of claims that nobody came for wait again", client.name, released)
 
 
 process = Upkeep()

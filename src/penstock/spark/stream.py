@@ -1,0 +1,293 @@
+"""Owns reading a queue as a stream: the offset is the number of a claim, and a batch has the messages of one claim.
+
+Spark's side of the protocol, in the one long-lived process that plans the batches: which claim is next, what was
+acknowledged, and whether checkpoint and queue speak of the same. Claims are kept by ``timequeue.claims``; the queue is
+opened at the first call that needs it and stays open. Tasks only read: see ``reader``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import ClaimLost, Misuse, PenstockError
+from penstock.spark import snapshot
+from penstock.spark.reader import MessageReader
+from penstock.spark.snapshot import Messages, Place, Snapshot
+from penstock.store import gather as G
+from penstock.store import layout as L
+from penstock.store.directory import read_options
+from penstock.timequeue import TimeQueue, open_queue
+from penstock.timequeue.claims import Claim, Receiver
+from penstock.timequeue.selection import Selection
+
+ROWS_MOST = L.SLOTS_MAX
+
+NEW_CHECKPOINT = "start with a new checkpoint: it takes the open claims first"
+SKIP = "with the option onLostClaim=skip the query goes on without them"
+
+
+class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's stream of claims."""
+
+    def __init__(self, given: dict[str, Any], schema: StructType) -> None:
+        self._given = given
+        self._schema = schema
+        self._name: str = given["receiver"]
+        self._skip = given["onLostClaim"] == "skip"
+        self._uuid: str | None = None
+        self._queue: TimeQueue | None = None
+        self._receiver: Receiver | None = None
+        self._open: dict[int, int] = {}  # claims that are open, and how many messages each has
+        self._fresh: Claim | None = None  # the last one made here, whose file need not be read again
+        self._selection: Selection | None = None
+        self._only_now = False
+
+    # ------------------------------------------------------------ what Spark calls
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before all claims. Spark asks more than once."""
+        return self._offset(0, 0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._given["maxRows"])
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is due now is what the query is about: nothing that is put or becomes due later."""
+        self._start()
+        client = self._live_queue()._mine()
+        self._only_now = True
+        self._selection = self._select(below=client.kernel.get(L.H_NUMBER_NEXT), due_us=client.clock.wall_us())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The next claim: one that is open already, found again, else a new one; ``start`` if there is nothing.
+
+        All up to ``start`` is done with, also where Spark would not say so: the last batch before it stopped.
+        """
+        claim, messages = self._meant(start)
+        self._acknowledge(claim, messages)
+        following = [number for number in self._open if number > claim]
+        if following:
+            return self._offset(min(following), self._open[min(following)])
+        made = self._claim(limit)
+        if made is not None:
+            return self._offset(made.number, made.count)
+        if claim == 0:  # from here on the checkpoint knows where it began
+            return self._offset(self._start().committed, 0)
+        return start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For people, in the query's progress: the last claim, and what waits behind it."""
+        receiver = self._start()
+        backlog = receiver.backlog()
+        age_us = self._live_queue()._clock.wall_us() - backlog.oldest_us if backlog.oldest_us else 0
+        return {
+            "claim": receiver.last,
+            "due": backlog.due,
+            "waiting": backlog.waiting,
+            "oldestDueMs": max(age_us // 1000, 0),
+        }
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Messages]:
+        first, _ = self._meant(start)
+        claim, messages = self._meant(end)
+        if first == claim or messages == 0:
+            return []
+        if not self._is_open(claim, messages):
+            return []
+        self._refuse_between(first, claim)
+        return snapshot.split(Snapshot(self._place(), self._references(claim)), self._given["partitions"])
+
+    def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+        return ClaimedReader(
+            partition.place,
+            self._schema,
+            conditions=[],
+            batch_rows=self._given["batchRows"],
+            fail_if_gone=not self._skip,
+        ).read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        claim, messages = self._meant(end)
+        if claim > self._start().committed:
+            self._acknowledge(claim, messages)
+
+    def stop(self) -> None:
+        """The claims stay."""
+        self._selection = self._fresh = None
+        receiver, self._receiver = self._receiver, None
+        queue, self._queue = self._queue, None
+        if receiver is not None:
+            receiver.close()
+        if queue is not None:
+            queue.close()
+
+    # ------------------------------------------------------------ offsets
+
+    def _offset(self, claim: int, messages: int) -> dict[str, Any]:
+        """Spark compares offsets as texts: the names come in this order."""
+        if self._uuid is None:
+            self._uuid = read_options(Path(self._given["path"])).uuid
+        return {"queue": self._uuid, "receiver": self._name, "claim": claim, "messages": messages}
+
+    def _meant(self, offset: dict[str, Any]) -> tuple[int, int]:
+        """Claim and number of its messages, if it is one of this queue and this receiver."""
+        try:
+            queue, name, claim, messages = (offset[field] for field in ("queue", "receiver", "claim", "messages"))
+        except (KeyError, TypeError):
+            raise Misuse(f"the checkpoint is not one of a Penstock stream: its offset is {offset!r}") from None
+        if queue != self._offset(0, 0)["queue"]:
+            raise Misuse(
+                f"{self._given['path']}: the checkpoint belongs to another queue ({queue}) than is here now "
+                f"({self._uuid}), perhaps restored from a copy; {NEW_CHECKPOINT}"
+            )
+        if name != self._name:
+            raise Misuse(
+                f"{self._given['path']}: the checkpoint belongs to receiver {name!r}, not {self._name!r}; use that "
+                f"name, or a new checkpoint"
+            )
+        return int(claim), int(messages)
+
+    # ------------------------------------------------------------ the receiver
+
+    def _start(self) -> Receiver:
+        """Open the queue and become the receiver, the first time."""
+        if self._receiver is None:
+            given = self._given
+            queue = open_queue(given["path"], busy_s=given["busyTimeout"])
+            try:
+                receiver = queue.receiver(self._name, wait=given["receiverWait"], timeout=given["claimTimeout"])
+                self._open = {number: receiver.count(number) for number in receiver.claims()}
+            except BaseException:
+                with contextlib.suppress(PenstockError):
+                    queue.close()
+                raise
+            self._queue, self._receiver = queue, receiver
+            if given["types"] or given["keys"]:
+                self._selection = self._select()
+        return self._receiver
+
+    def _live_queue(self) -> TimeQueue:
+        self._start()
+        assert self._queue is not None
+        return self._queue
+
+    def _select(self, **bounds: int) -> Selection:
+        assert self._queue is not None
+        return Selection(self._queue._mine(), types=self._given["types"], keys=self._given["keys"], **bounds)
+
+    def _place(self) -> Place:
+        queue = self._live_queue()
+        client = queue._mine()
+        return Place(queue.name, client.options.uuid, client.id_prefix, self._given["busyTimeout"])
+
+    def _references(self, claim: int) -> Any:
+        rows = self._start().references(claim) if self._fresh is None or self._fresh.number != claim else None
+        if rows is None:
+            assert self._fresh is not None
+            rows = self._fresh.references
+        return np.frombuffer(rows, dtype=np.uint64).reshape(-1, G.REFERENCE_WORDS)
+
+    # ------------------------------------------------------------ claiming
+
+    def _claim(self, limit: ReadLimit) -> Claim | None:
+        receiver = self._start()
+        if not receiver.is_due():
+            return None
+        most_rows, most_bytes = self._given["maxRows"], self._given["maxBytes"]
+        if isinstance(limit, ReadAllAvailable):
+            most_rows, most_bytes = ROWS_MOST, None
+        elif isinstance(limit, ReadMaxRows):
+            most_rows = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            most_bytes = limit.max_bytes
+        if not self._is_enough(receiver, most_rows):
+            return None
+        made = receiver.claim(most_rows, most_bytes, selection=self._selection)
+        if made is not None:
+            self._open[made.number] = made.count
+            self._fresh = made
+        return made
+
+    def _is_enough(self, receiver: Receiver, most_rows: int) -> bool:
+        """Whether a batch is worth it: ``minRows`` are due, or the oldest has been for ``maxDelay``."""
+        least = min(self._given["minRows"], most_rows)
+        if least == 1 or self._only_now:
+            return True
+        if self._selection is None:
+            backlog = receiver.backlog(enough=least)
+            due, oldest_us = backlog.due, backlog.oldest_us
+        else:
+            self._selection.look(most_rows)
+            due, oldest_us = self._selection.count, self._selection.oldest_us()
+        waited_us = self._live_queue()._clock.wall_us() - oldest_us
+        return due >= least or (due > 0 and waited_us >= self._given["maxDelay"] * 1_000_000)
+
+    # ------------------------------------------------------------ acknowledging
+
+    def _acknowledge(self, claim: int, messages: int) -> None:
+        """All claims up to this one are done with."""
+        receiver = self._start()
+        if claim == 0 or claim == receiver.committed:
+            return
+        if self._is_open(claim, messages):
+            self._refuse_between(0, claim)
+            receiver.commit(claim)
+            del self._open[claim]
+        if self._fresh is not None and self._fresh.number <= claim:
+            self._fresh = None
+
+    def _refuse_between(self, first: int, claim: int) -> None:
+        """One claim is one batch: to acknowledge another with it would lose that."""
+        between = [number for number in self._open if first < number < claim]
+        if between:
+            raise self._lost(claim, f"comes after open ones that this checkpoint does not know: {between}", skip=False)
+
+    def _is_open(self, claim: int, messages: int) -> bool:
+        """Whether a claim of the checkpoint is there as it was. If not, that is an error, or may be passed over."""
+        receiver = self._start()
+        if self._open.get(claim) == messages:
+            return True
+        if claim > receiver.last or claim in self._open:
+            # A queue that is older than its checkpoint, or a name that was forgotten: nothing can be told from numbers.
+            has = f"has {self._open[claim]} messages, not {messages}" if claim in self._open else "was never made"
+            raise self._lost(claim, f"{has}: the queue is not the one that the checkpoint knew", skip=False)
+        if self._skip:
+            return False
+        if claim <= receiver.committed:
+            raise self._lost(
+                claim,
+                f"is acknowledged, and so are all up to {receiver.committed}, which this checkpoint does not know: it "
+                f"lost its last entries (a power loss), is an old copy, or another query had this name",
+            )
+        raise self._lost(
+            claim, "was released, by an operator or after its claimTimeout: others may have had its messages"
+        )
+
+    def _lost(self, claim: int, why: str, *, skip: bool = True) -> ClaimLost:
+        remedy = f"{SKIP}; or {NEW_CHECKPOINT}" if skip else NEW_CHECKPOINT
+        return ClaimLost(self._live_queue().name, self._name, claim, f"{why}. What to do: {remedy}")
+
+
+class ClaimedReader(MessageReader):
+    """Reads messages of a claim, of which none may be missing."""
+
+    def _gone(self, message: str) -> PenstockError:
+        return PenstockError(
+            f"{message} was claimed and is not in the queue any more: its claim was released or acknowledged, or it "
+            f"was removed by a repair, while the query was not there. What to do: {SKIP}; or {NEW_CHECKPOINT}"
+        )

@@ -1,0 +1,127 @@
+"""Owns choosing among due messages by type, key and age, for a receiver that does not take just any.
+
+Type and key are only in the records: the lists are walked in short turns at the lock, and the heads of what was found
+are read without it. What does not match is remembered by slot and number, and passed over from then on. The walk goes
+on where it ended; now and then, if messages may have come in front of it, it begins again. Never changes anything.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.codec import decode_meta
+from penstock.store import layout as L
+from penstock.store.claiming import Claiming
+from penstock.store.gather import F_DELIVER_US, F_NUMBER, F_SLOT, GATHERED, REFERENCE_WORDS, Gather
+from penstock.timequeue.clients import Client
+
+FOUND_A_TURN_MAX = 2048
+WALKED_A_TURN_MAX = 4096  # half a millisecond under the lock, compiled
+AGAIN_US = 1_000_000  # a walk from the start on costs a look at every due message
+ANY_NUMBER = (1 << 64) - 1
+
+Rows: TypeAlias = "array[int]"
+
+
+class Selection:
+    """Which due messages are wanted: of these types and keys (none: all), put before ``below`` and due at ``due_us``.
+
+    ``found`` are references of messages that match and were waiting when they were looked at.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        types: tuple[str, ...] = (),
+        keys: tuple[str, ...] = (),
+        below: int | None = None,
+        due_us: int | None = None,
+    ) -> None:
+        self._client = client
+        self._claiming = Claiming(client.kernel)
+        self._types = frozenset(types)
+        self._keys = frozenset(keys)
+        self._below = ANY_NUMBER if below is None else below
+        self._due_us = due_us
+        self._reads = bool(types or keys)
+        self._passed: Rows = array("Q", bytes(L.WORD_BYTES * client.kernel.slots if self._reads else 0))
+        self._verdicts: dict[bytes, bool] = {}
+        self.found: Rows = array("Q")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._places: Rows = array("Q", bytes(L.WORD_BYTES * 2 * L.LIST_LEASES))
+        self._begun_us = self._client.clock.boot_us()
+        self._moves = self._moved()
+        self.found = array("Q")
+
+    def _moved(self) -> int:
+        """Changes when messages may have come to places in front of others: given back, or put for a time that had
+        passed already."""
+        get = self._client.kernel.get
+        stats_at = get(L.H_STATS_AT)
+        moves = sum(get(stats_at + word) for word in (L.T_RELEASES, L.T_EXPIRED, L.T_RETURNED))
+        return moves + get(stats_at + L.T_PUTS) if get(L.H_PRESENT) >> L.LIST_TIMED else moves
+
+    def look(self, most: int) -> None:
+        """Go on until ``most`` messages are found, or all were looked at."""
+        if self._moved() != self._moves and self._client.clock.boot_us() - self._begun_us >= AGAIN_US:
+            self._begin()
+        more = True
+        while more and len(self.found) < most * REFERENCE_WORDS:
+            wanted = FOUND_A_TURN_MAX if self._reads else min(FOUND_A_TURN_MAX, most - self.count)
+            rows, more = self._client.turn(self._walk, wanted)
+            self.found.extend(self._matching(rows) if self._reads else rows)
+
+    @property
+    def count(self) -> int:
+        return len(self.found) // REFERENCE_WORDS
+
+    def oldest_us(self) -> int:
+        """The earliest delivery time of what was found; 0 if nothing was."""
+        return min(self.found[F_DELIVER_US::REFERENCE_WORDS], default=0)
+
+    def _walk(self, most: int) -> tuple[Rows, bool]:
+        rows: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * most))
+        now_us = self._client.clock.wall_us()
+        if self._due_us is not None:
+            now_us = min(now_us, self._due_us)
+        claiming = self._claiming
+        count = claiming.walk(rows, self._places, most, WALKED_A_TURN_MAX, now_us, self._below, self._passed)
+        del rows[count * REFERENCE_WORDS :]
+        return rows, claiming.more
+
+    def _matching(self, rows: Rows) -> Rows:
+        """Without the lock. What cannot be read now has left meanwhile, or is damaged: then others will say so."""
+        count = len(rows) // REFERENCE_WORDS
+        gather = Gather(self._client.files.mappings(), self._client.signature)
+        try:
+            read = gather.collect(rows, 0, count, False)
+        finally:
+            gather.close()
+        matching: Rows = array("Q")
+        for index in range(count):
+            at = index * REFERENCE_WORDS
+            if read.faults[index] != GATHERED:
+                continue
+            if self._matches(read.metas[index]):
+                matching.extend(rows[at : at + REFERENCE_WORDS])
+            else:
+                self._passed[rows[at + F_SLOT]] = rows[at + F_NUMBER]
+        return matching
+
+    def _matches(self, head: bytes) -> bool:
+        verdict = self._verdicts.get(head)
+        if verdict is None:
+            try:
+                meta = decode_meta(head)
+            except msgspec.DecodeError:
+                return False
+            verdict = (not self._types or meta.t in self._types) and (not self._keys or meta.k in self._keys)
+            if len(self._verdicts) < WALKED_A_TURN_MAX:  # heads that differ each time are not worth keeping
+                self._verdicts[head] = verdict
+        return verdict
