@@ -55,6 +55,19 @@ def test_what_cannot_be_released_is_said_in_one_line(run: Run, small: Path) -> N
     assert not (small / "claims" / "nobody").exists()
 
 
+def test_a_receiver_that_will_not_come_back_is_forgotten(run: Run, small: Path) -> None:
+    claimed(small)
+    found = rows(run("claims", "receivers", small, "--json"))
+    assert [(row["name"], row["claims"], row["messages"]) for row in found] == [("nightly", 2, 3), ("other", 1, 3)]
+    assert "which receiver" in one_error(run("claims", "forget", small, code=exits.USAGE))
+    assert "open claims (1, 2)" in one_error(run("claims", "forget", small, "nightly", code=exits.USAGE))
+    run("claims", "release", small, "nightly")
+    assert run("claims", "receivers", small, "nightly").stdout.split()[-6:-3] == ["nightly", "0", "0"]
+    assert "forgotten" in run("claims", "forget", small, "nightly").stdout
+    assert "nightly" not in run("claims", "receivers", small).stdout
+    assert "no receiver 'nightly'" in one_error(run("claims", "forget", small, "nightly", code=exits.USAGE))
+
+
 def test_a_missing_queue_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
     for action in ("ls", "release"):
         line = one_error(run("claims", action, tmp_path / "missing", "r", code=exits.NO_QUEUE))

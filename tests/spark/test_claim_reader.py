@@ -26,7 +26,7 @@ class Query:
     """A query's life as Spark leads it: offsets go into a log, as JSON, before a batch runs."""
 
     def __init__(self, path: Path, log: list[str] | None = None, **options: Any) -> None:
-        given = {"path": str(path), "receiver": "r", "receiverwait": "0"}
+        given = {"path": str(path), "receiver": "r", "receiverwait": "5"}
         given |= {name.lower(): str(value) for name, value in options.items()}
         self.reader = PenstockDataSource(given).streamReader(S.COLUMNS)
         self.log = [] if log is None else log

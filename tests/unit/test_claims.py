@@ -14,7 +14,7 @@ import penstock
 from penstock.store import layout as L
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue import check_queue, restore_queue
-from penstock.timequeue.claims import Receiver
+from penstock.timequeue.claims import Receiver, release_overdue
 from tests.conftest import Queues, SimulatedClock
 from tests.crash.rig import in_child
 from tests.snapshot import overwrite
@@ -325,6 +325,84 @@ def test_there_are_so_many_names_and_no_more(queues: Queues, monkeypatch: pytest
 
 
 # ---------------------------------------------------------------- a claim that fails on the way
+
+
+def test_a_forgotten_receiver_makes_room_and_begins_anew(queues: Queues) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(1)
+        receiver.claim(1)
+        with pytest.raises(penstock.ReceiverBusy):
+            queue.forget_receiver("r")
+        receiver.commit(1)
+    with pytest.raises(penstock.Misuse, match=r"has open claims \(2\): commit or release"):
+        queue.forget_receiver("r")
+    with queue.receiver("r", timeout=7) as receiver:
+        receiver.release(2)
+    for i in range(L.RECEIVERS - 1):
+        queue.receiver(f"r{i}").close()
+    with pytest.raises(penstock.TooManyReceivers, match="penstock claims forget"):
+        queue.receiver("s")
+    queue.forget_receiver("r")
+    assert not (queue.path / "claims" / "r").exists()
+    with pytest.raises(penstock.NoSuchReceiver):
+        queue.forget_receiver("r")
+    with queue.receiver("s") as receiver:
+        claim = receiver.claim(1)
+        assert claim is not None and claim.number == 1
+        receiver.commit(1)
+    found = {one.name: (one.claims, one.timeout_s) for one in queue.receivers()}
+    assert len(found) == L.RECEIVERS and found["s"] == (0, None)
+
+
+def test_a_receiver_is_forgotten_for_good_also_where_its_files_stayed(queues: Queues) -> None:
+    """Whoever forgot it was killed half-way: kernel first, then the files."""
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(1)
+        receiver.commit(1)
+        receiver._turn(receiver._claiming.forget, receiver._entry)
+        with pytest.raises(penstock.ReceiverLost):
+            receiver.claim(1)
+    with queue.receiver("r") as receiver:
+        claim = receiver.claim(1)
+        assert claim is not None and claim.number == 2  # numbers are not given again while there are files
+        receiver.commit(2)
+    queue.forget_receiver("r")
+    assert queue.receivers() == []
+
+
+def test_a_lock_that_went_with_its_receiver_is_no_lock(queues: Queues) -> None:
+    queue = filled(queues)
+    with queue.receiver("r"):
+        pass
+    path = queue.path / "claims" / "r" / "lock"
+    old = path.open("r+")
+    path.unlink()
+    with queue.receiver("r") as receiver:
+        assert not receiver._files._is_lock(old.fileno()) and receiver._files._is_lock(receiver._fd)
+    old.close()
+
+
+def test_claims_of_a_receiver_that_is_gone_for_long_wait_again(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)  # nobody looks but us
+    with queue.receiver("r", timeout=60) as receiver:
+        receiver.claim(2)
+        clock.advance(100)
+        assert release_overdue(queue) == 0  # it is there
+    with queue.receiver("r") as receiver:  # which is seen, and keeps what was said
+        receiver.claim(1)
+    clock.advance(59)
+    assert release_overdue(queue) == 0
+    clock.advance(2)
+    assert release_overdue(queue) == 3
+    assert queue.stats().claimed == 0 and queue.claims() == []
+    with queue.receiver("r", timeout=0) as receiver, pytest.raises(penstock.NoSuchClaim, match="was released"):
+        receiver.references(2)
+    with queue.receiver("r") as receiver:
+        receiver.claim(1)
+    clock.advance(1e6)
+    assert release_overdue(queue) == 0
 
 
 @pytest.mark.parametrize("fails", ["write", "rename", "sync_directory"])

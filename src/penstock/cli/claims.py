@@ -1,4 +1,4 @@
-"""``penstock claims``: what receivers have claimed, and giving it back."""
+"""``penstock claims``: receivers, what they have claimed, and giving it back."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ EXAMPLES = examples(
     "penstock claims ls orders --json",
     "penstock claims release orders nightly",
     "penstock claims release orders nightly 17",
+    "penstock claims receivers orders",
+    "penstock claims forget orders nightly",
 )
 
 
@@ -28,10 +30,19 @@ class Action(StrEnum):
 
     ls = "ls"
     release = "release"
+    receivers = "receivers"
+    forget = "forget"
 
 
 def claims(
-    action: Annotated[Action, typer.Argument(help="ls: list them. release: give messages back.", show_default=False)],
+    action: Annotated[
+        Action,
+        typer.Argument(
+            help="ls: list claims. release: give messages back. receivers: list who has claimed. forget: free the name "
+            "of a receiver that will not come back.",
+            show_default=False,
+        ),
+    ],
     queue: QueuePath,
     receiver: Annotated[str | None, typer.Argument(metavar="RECEIVER", help="Only this one's.")] = None,
     claim: Annotated[int | None, typer.Argument(metavar="CLAIM", min=1, help="Only the one with this number.")] = None,
@@ -41,9 +52,48 @@ def claims(
     with open_queue(queue) as q:
         if action is Action.ls:
             return _list(q, receiver, claim, json)
+        if action is Action.receivers:
+            return _receivers(q, receiver, json)
         if receiver is None:
-            raise Failure("which receiver's claims are to be released?", USAGE)
+            what = (
+                "which receiver is to be forgotten?"
+                if action is Action.forget
+                else "which receiver's claims are to be released?"
+            )
+            raise Failure(what, USAGE)
+        if action is Action.forget:
+            q.forget_receiver(receiver)
+            say(f"receiver {receiver} is forgotten")
+            return OK
         return _release(q, receiver, claim, json)
+
+
+def _receivers(queue: penstock.TimeQueue, receiver: str | None, json: bool) -> int:
+    rows = table(
+        "receiver", "claims", "messages", "last seen", "timeout", "",
+        numbers=("claims", "messages"), whole=("receiver", "last seen"),
+    )  # fmt: skip
+    for one in queue.receivers():
+        if receiver not in (None, one.name):
+            continue
+        if json:
+            say_json(msgspec.to_builtins(one))
+            continue
+        rows.add_row(
+            one.name,
+            str(one.claims),
+            str(one.messages),
+            _when(one.seen_at),
+            f"{one.timeout_s:g} s" if one.timeout_s else "never",
+            "running" if one.in_use else "",
+        )
+    if rows.row_count:
+        console().print(rows)
+    return OK
+
+
+def _when(seconds: float | None) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds") if seconds else "-"
 
 
 def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, json: bool) -> int:
@@ -57,12 +107,11 @@ def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, j
         if json:
             say_json(msgspec.to_builtins(claim))
             continue
-        seen = datetime.fromtimestamp(claim.seen_at).astimezone() if claim.seen_at else None
         rows.add_row(
             claim.receiver,
             str(claim.claim),
             str(claim.messages),
-            seen.isoformat(sep=" ", timespec="seconds") if seen else "-",
+            _when(claim.seen_at),
             "running" if claim.in_use else "",
         )
     if rows.row_count:
