@@ -136,6 +136,9 @@ def test_commit_acknowledges_all_up_to_it_and_again_does_nothing(queues: Queues)
                 receiver.references(gone)
         with pytest.raises(penstock.NoSuchClaim):
             receiver.commit(4)
+        assert {"1", "2"} <= set(os.listdir(queue.path / "claims" / "r"))  # a restore would need them
+        queue.sync_index()
+        assert receiver.is_due() and not {"1", "2"} & set(os.listdir(queue.path / "claims" / "r"))
         stats = queue.stats()
         assert (stats.acks, stats.claimed, stats.waiting, stats.kept, stats.spilled_bytes) == (6, 3, 4, 0, 0)
         receiver.commit(3)
@@ -544,7 +547,8 @@ def test_messages_of_an_old_claim_file_that_are_gone_stay_gone(queues: Queues) -
     again = queues.open(queue.path)
     assert again.stats().claimed == 0 and sorted(m.data for m in again.browse()) == [b"3", b"a", b"b", b"c"]
     with again.receiver("r") as receiver:
-        assert receiver.claims() == [] and not file.exists()
+        again.sync_index()
+        assert receiver.claims() == [] and receiver.is_due() and not file.exists()
 
 
 # ---------------------------------------------------------------- check

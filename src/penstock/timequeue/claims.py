@@ -118,6 +118,8 @@ class Receiver:
         self._entry = NO_ENTRY
         self._epoch = 0
         self._committed = 0
+        self._done: list[int] = []  # committed claims that still have a file, and the index sync they wait for
+        self._done_ticket = 0
         self._if_overdue = if_overdue
         self._fd = self._lock(wait_s)
         _receivers.add(self)
@@ -192,6 +194,7 @@ class Receiver:
         left = self._unwritten()
         if left is not None:
             return left
+        self._sweep()
         while (number := self._turn(self._begin)) == 0:
             pass
         if selection is not None:
@@ -317,6 +320,7 @@ class Receiver:
     def is_due(self) -> bool:
         """Whether there is anything to claim. One short turn that leaves everything as it is, but for what others let
         go of."""
+        self._sweep()
         return bool(self._turn(self._due))
 
     def _due(self) -> bool:
@@ -391,6 +395,7 @@ class Receiver:
         last = self._turn(self._claiming.word, self._entry, L.N_CLAIM)
         if number > last:
             raise NoSuchClaim(self._client.name, self.name, number, f"the last one is {last}")
+        self._sweep()
         if number > self._committed:
             # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
             self._files.commit(number)
@@ -398,13 +403,26 @@ class Receiver:
             self._acknowledge(number)
 
     def _acknowledge(self, number: int) -> None:
-        """Idempotent; the files go last, since a restore needs them to know which messages were meant."""
+        """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
+        was synced, which the background does soon, or we do where there is none."""
         while self._turn(self._ack, number):
             pass
         old = [claim for claim in self._files.numbers() if claim <= number]
-        if old:
+        if old and self._client.options.index_sync_ms == 0:
             self._client.syncs.sync_index()
-        for claim in old:
+            self._remove(old)
+        elif old:
+            self._done = old
+            self._done_ticket = self._client.syncs.index.ticket()
+
+    def _sweep(self) -> None:
+        """Files of claims whose end is on disk by now."""
+        if self._done and self._kernel.get(L.H_INDEX_DONE) >= self._done_ticket:
+            old, self._done = self._done, []
+            self._remove(old)
+
+    def _remove(self, claims: list[int]) -> None:
+        for claim in claims:
             self._files.remove(claim)
 
     def _ack(self, number: int) -> bool:
