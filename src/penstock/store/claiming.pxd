@@ -42,7 +42,7 @@ cdef class Claiming:
     cpdef u64 owner(self, u64 entry) noexcept
     @cython.locals(at=u64, to=u64)
     cpdef int row(self, u64[::1] rows, u64 index, u64 slot) except -1
-    @cython.locals(count=u64, used=u64, slot=u64, units=u64)
+    @cython.locals(count=u64, uncounted=u64, used=u64, slot=u64, units=u64)
     cpdef u64 take(self, u64[::1] rows, u64 most, u64 room_units, bint empty, u64 now_us, u64 entry,
                    u64 claim) except? 0
     @cython.locals(count=u64, priority=u64, ready=u64, timed=u64, slot=u64, number=u64)
@@ -52,7 +52,7 @@ cdef class Claiming:
     cdef u64 _step(self, u64 which, u64[::1] places, u64 slot, u64 key) except? 0
     @cython.locals(timed_us=u64, ready_us=u64)
     cdef bint _is_earlier(self, u64 timed, u64 ready) noexcept
-    @cython.locals(count=u64, used=u64, index=u64, slot=u64, units=u64)
+    @cython.locals(count=u64, uncounted=u64, used=u64, index=u64, slot=u64, units=u64)
     cpdef u64 take_chosen(self, u64[::1] chosen, u64 first, u64 end, u64[::1] rows, u64 room_units, bint empty,
                           u64 now_us, u64 entry, u64 claim) except? 0
     cdef bint _waits(self, u64 slot, u64 number, u64 deliver_us) noexcept
@@ -62,6 +62,9 @@ cdef class Claiming:
     cpdef u64 oldest_due_us(self, u64 now_us) noexcept
     @cython.locals(at=u64)
     cdef void _claim(self, u64 slot, u64 now_us, u64 entry, u64 claim) noexcept
+    cdef int _claimed(self, u64 entry, u64 claim, u64 count) except -1
+    @cython.locals(at=u64)
+    cdef void _attached(self, u64 entry, u64 claim, long long count) noexcept
     @cython.locals(at=u64, low=u64)
     cpdef int adopt(self, u64 slot, u64 entry, u64 claim, u64 info) except -1
     @cython.locals(at=u64, chain=u64, ends=u64, last=u64)

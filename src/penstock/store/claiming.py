@@ -161,6 +161,7 @@ class Claiming:
         references go to ``rows``. The first of an ``empty`` claim may have more. Stops behind one whose body is a file:
         only its record says how long that is."""
         count = 0
+        uncounted = 0
         used = 0
         while count < most:
             slot = self.kernel.due(now_us)
@@ -172,12 +173,14 @@ class Claiming:
             self._claim(slot, now_us, entry, claim)
             self.row(rows, count, slot)
             count += 1
+            uncounted += 1
             used += units
             if self.kernel.spilled(slot):
                 break
             if not self.words.room():
-                self.words.commit()
-        self.words.commit()
+                self._claimed(entry, claim, uncounted)
+                uncounted = 0
+        self._claimed(entry, claim, uncounted)
         self.used_units = used
         return count
 
@@ -244,6 +247,7 @@ class Claiming:
         """Claim those of the ``chosen`` references from ``first`` to ``end`` whose messages still wait as they say; how
         many. For the rest see ``take``. ``looked`` is where it stopped."""
         count = 0
+        uncounted = 0
         used = 0
         index = first
         while index < end:
@@ -255,14 +259,16 @@ class Claiming:
                 self._claim(slot, now_us, entry, claim)
                 self.row(rows, count, slot)
                 count += 1
+                uncounted += 1
                 used += units
                 if self.kernel.spilled(slot):
                     index += 1
                     break
                 if not self.words.room():
-                    self.words.commit()
+                    self._claimed(entry, claim, uncounted)
+                    uncounted = 0
             index += 1
-        self.words.commit()
+        self._claimed(entry, claim, uncounted)
         self.used_units = used
         self.looked = index
         return count
@@ -306,7 +312,13 @@ class Claiming:
         self.words.put(at + L.S_ATTEMPT_US, now_us)
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
         self._attach(slot, entry, claim)
-        self.kernel._count(L.T_GETS, 1)
+
+    def _claimed(self, entry: int, claim: int, count: int) -> None:
+        """So many were attached: they are counted, once for all, and committed with that."""
+        if count != 0:
+            self.kernel._count(L.T_GETS, count)
+            self._attached(entry, claim, count)
+        self.words.commit()
 
     def adopt(self, slot: int, entry: int, claim: int, info: int) -> None:
         """A message that waits after a restore is claimed again, with the attempts of its reference."""
@@ -314,7 +326,15 @@ class Claiming:
         low = self.words.load(at + L.S_INFO) & L.INFO_LOW
         self.words.put(at + L.S_INFO, (info >> L.ATTEMPTS_SHIFT) << L.ATTEMPTS_SHIFT | low)
         self._attach(slot, entry, claim)
+        self._attached(entry, claim, 1)
         self.words.commit()
+
+    def _attached(self, entry: int, claim: int, count: int) -> None:
+        at = self._at(entry)
+        self.words.add(at + L.N_COUNT, count)
+        self.words.put(at + L.N_CLAIM, claim)
+        self.words.add(L.H_WAITING, -count)
+        self.words.add(L.H_CLAIMED, count)
 
     def _attach(self, slot: int, entry: int, claim: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS
@@ -330,10 +350,6 @@ class Claiming:
         if last:
             self.kernel._set_chain(last, slot, self.before(last))
         self.words.put(chain, (ends & L.MASK32 if last else slot) | (slot << 32))
-        self.words.add(self._at(entry) + L.N_COUNT, 1)
-        self.words.put(self._at(entry) + L.N_CLAIM, claim)
-        self.words.add(L.H_WAITING, -1)
-        self.words.add(L.H_CLAIMED, 1)
 
     # ------------------------------------------------------------ what becomes of them
 
