@@ -48,6 +48,7 @@ def main() -> int:
         found: dict[str, list[dict[str, Any]]] = {"queue": [], "parquet": [], "json": []}
         for turn in range(ROUNDS):
             with build(folder / f"queue{turn}", rows * BATCHES, lambda rng: body_bytes) as queue:
+                queue.sync_index()  # what was put is not part of the first claim's sync
                 if turn == 0:
                     whole = spark.read.format("penstock").load(queue.name).cache()
                     for kind in ("parquet", "json"):

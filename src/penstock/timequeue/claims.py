@@ -210,6 +210,8 @@ class Receiver:
                 part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, not rows)
             rows.extend(part)
             room_bytes = max(room_bytes - used_bytes, 0)
+        if selection is not None:
+            selection.forget_taken()
         return self._keep(number, rows) if rows else None
 
     def _begin(self) -> int:
@@ -237,17 +239,17 @@ class Receiver:
         self, selection: Selection, number: int, most: int, room_bytes: int, empty: bool
     ) -> tuple[Rows, int, bool]:
         """The same, of what a selection has found."""
-        end = min(most, selection.count)
-        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * end))
+        first = selection.taken
+        end = first + min(most, selection.count - first)
+        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * (end - first)))
         now_us = self._client.clock.wall_us()
         room = room_bytes // L.UNIT_BYTES
         chosen = selection.found
-        count = self._claiming.take_chosen(chosen, 0, end, part, room, empty, now_us, self._entry, number)
-        looked = self._claiming.looked
+        count = self._claiming.take_chosen(chosen, first, end, part, room, empty, now_us, self._entry, number)
+        looked = selection.taken = self._claiming.looked
         del part[count * REFERENCE_WORDS :]
         used_bytes, spilled = self._used(part)
-        del chosen[: looked * REFERENCE_WORDS]
-        return part, used_bytes, bool(chosen) and (looked == end or spilled)
+        return part, used_bytes, looked < selection.count and (looked == end or spilled)
 
     def _used(self, part: Rows) -> tuple[int, bool]:
         """Bytes on disk of what was taken last, and whether the last message has a file, which is counted here."""

@@ -29,7 +29,8 @@ Rows: TypeAlias = "array[int]"
 class Selection:
     """Which due messages are wanted: of these types and keys (none: all), put before ``below`` and due at ``due_us``.
 
-    ``found`` are references of messages that match and were waiting when they were looked at.
+    ``found`` are references of messages that match and were waiting when they were looked at; the first ``taken`` of
+    them are dealt with.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Selection:
         self._passed: Rows = array("Q", bytes(L.WORD_BYTES * client.kernel.slots if self._reads else 0))
         self._verdicts: dict[bytes, bool] = {}
         self.found: Rows = array("Q")
+        self.taken = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -58,6 +60,7 @@ class Selection:
         self._begun_us = self._client.clock.boot_us()
         self._moves = self._moved()
         self.found = array("Q")
+        self.taken = 0
 
     def _moved(self) -> int:
         """Changes when messages may have come to places in front of others: given back, or put for a time that had
@@ -80,6 +83,11 @@ class Selection:
     @property
     def count(self) -> int:
         return len(self.found) // REFERENCE_WORDS
+
+    def forget_taken(self) -> None:
+        """Once for a claim: to move the rest of many each time would take longer than all else."""
+        del self.found[: self.taken * REFERENCE_WORDS]
+        self.taken = 0
 
     def oldest_us(self) -> int:
         """The earliest delivery time of what was found; 0 if nothing was."""
