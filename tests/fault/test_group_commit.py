@@ -151,7 +151,7 @@ def test_a_leader_publishes_for_those_that_sleep(queue: Queues) -> None:
     q = durable(queue)
     mine = q._mine().index
     leader = forked(lambda: lead_when_offered(q, mine, 0))
-    until(lambda: not q._mine().files.clients.take(LEADER_BYTE) or q._mine().files.clients.leave(LEADER_BYTE))
+    until(lambda: q._mine().files.clients.alive(LEADER_BYTE))
     turns = 0
 
     class Count(Watch):
@@ -178,7 +178,7 @@ def test_a_leader_that_dies_at_any_step_of_publishing_for_others(queue: Queues) 
     while True:
         followed = q.stats().followed
         leader = forked(lambda step=step: lead_when_offered(q, mine, step))  # type: ignore[misc]
-        until(lambda: not q._mine().files.clients.take(LEADER_BYTE) or q._mine().files.clients.leave(LEADER_BYTE))
+        until(lambda: q._mine().files.clients.alive(LEADER_BYTE))
         q.put(b"%d" % step)
         died = ended(leader) == -signal.SIGKILL
         assert [message.data for message in q.get_many(5)] == [b"%d" % step]
@@ -252,7 +252,7 @@ def test_a_put_that_a_leader_publishes_while_another_sync_fails_is_confirmed(que
         mine.syncs.commits._lead(nothing, ())
 
     leader = forked(lead)
-    until(lambda: not client.files.clients.take(LEADER_BYTE) or client.files.clients.leave(LEADER_BYTE))
+    until(lambda: client.files.clients.alive(LEADER_BYTE))
 
     def fail() -> None:
         os.waitpid(leader, os.WUNTRACED)
