@@ -150,8 +150,10 @@ def failed(script: Script) -> None:
 
 def killed(script: Script) -> None:
     """Clients that die between the write of their record and its publication; the next one tidies up."""
-    for kind, left in ((rig.SYNC, 0), (rig.LOCK, 2), (rig.LOCK, 3)):
+    for kind, left in ((rig.SYNC, 0), (rig.LOCK, 2)):
         script.dying(kind, left, lambda: script.one(100))
+    for left in (2, 3):  # to begin the sync, and after it
+        script.dying(rig.LOCK, left, lambda: script.many(100, 100))
     script.sync_index(script.queues[0])
     script.one(150)
 

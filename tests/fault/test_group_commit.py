@@ -151,7 +151,7 @@ def test_a_leader_publishes_for_those_that_sleep(queue: Queues) -> None:
     q = durable(queue)
     mine = q._mine().index
     leader = forked(lambda: lead_when_offered(q, mine, 0))
-    until(lambda: not q._mine().files.clients.take(LEADER_BYTE) or q._mine().files.clients.leave(LEADER_BYTE))
+    until(lambda: q._mine().files.clients.alive(LEADER_BYTE))
     turns = 0
 
     class Count(Watch):
@@ -174,9 +174,11 @@ def test_a_leader_publishes_for_those_that_sleep(queue: Queues) -> None:
 def test_a_leader_that_dies_at_any_step_of_publishing_for_others(queue: Queues) -> None:
     q = durable(queue)
     mine = q._mine().index
-    for step in range(1, 1000):
+    step = 1
+    while True:
+        followed = q.stats().followed
         leader = forked(lambda step=step: lead_when_offered(q, mine, step))  # type: ignore[misc]
-        until(lambda: not q._mine().files.clients.take(LEADER_BYTE) or q._mine().files.clients.leave(LEADER_BYTE))
+        until(lambda: q._mine().files.clients.alive(LEADER_BYTE))
         q.put(b"%d" % step)
         died = ended(leader) == -signal.SIGKILL
         assert [message.data for message in q.get_many(5)] == [b"%d" % step]
@@ -185,9 +187,11 @@ def test_a_leader_that_dies_at_any_step_of_publishing_for_others(queue: Queues) 
         q.ack_many([])
         q._mine().turn(q._mine().hand_back, mine, 10)
         assert q.purge() == 1
-        if not died:
-            assert step > 20
-            return
+        if died:
+            step += 1
+        elif q.stats().followed > followed:  # else the leader was so slow that the put did without it: again
+            break
+    assert step > 20
 
 
 def test_offers_of_threads_do_not_confirm_each_other(queue: Queues) -> None:
@@ -248,7 +252,7 @@ def test_a_put_that_a_leader_publishes_while_another_sync_fails_is_confirmed(que
         mine.syncs.commits._lead(nothing, ())
 
     leader = forked(lead)
-    until(lambda: not client.files.clients.take(LEADER_BYTE) or client.files.clients.leave(LEADER_BYTE))
+    until(lambda: client.files.clients.alive(LEADER_BYTE))
 
     def fail() -> None:
         os.waitpid(leader, os.WUNTRACED)
@@ -578,9 +582,9 @@ def test_a_batch_published_while_the_index_was_being_synced_keeps_its_room(queue
     q = durable(queue)
     client = q._mine()
     number = client.syncs.index.ticket()
-    settled = client.turn(client.syncs.notes.begin, number)
+    settled = client.turn(client.syncs.index.notes.begin, number)
     q.put_many([b"b", b"c"])
-    client.turn(client.syncs.notes.end, number, settled, client.kernel.get(L.H_NUMBER_LIMIT), 1)
+    client.turn(client.syncs.index.notes.end, number, settled, client.kernel.get(L.H_NUMBER_LIMIT), 1)
     q.ack_many(q.get_many(3))
     assert q.stats().kept == 2
 
@@ -590,13 +594,13 @@ def test_an_index_sync_that_began_earlier_frees_nothing_that_a_later_one_covers(
     client = q._mine()
     kernel = client.kernel
     first = client.syncs.index.ticket()
-    settled = client.turn(client.syncs.notes.begin, first)
+    settled = client.turn(client.syncs.index.notes.begin, first)
     q.put_many([b"b", b"c"])
     q.ack_many(q.get_many(2))
-    client.turn(client.syncs.notes.begin, first + 1)
-    client.turn(client.syncs.notes.end, first, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
+    client.turn(client.syncs.index.notes.begin, first + 1)
+    client.turn(client.syncs.index.notes.end, first, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
     assert kernel.retained.retirable() == 0
-    client.turn(client.syncs.notes.end, first + 1, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
+    client.turn(client.syncs.index.notes.end, first + 1, settled, kernel.get(L.H_NUMBER_LIMIT), 1)
     assert kernel.retained.retirable() != 0
 
 
@@ -605,7 +609,7 @@ def test_an_index_sync_whose_leader_died_is_made_up_for(queue: Queues) -> None:
     q.put(b"x")
     client = q._mine()
     client.turn(client.syncs.index._begin)
-    client.turn(client.syncs._begin_index, client.kernel.get(L.H_INDEX_BEGUN))  # and it is killed
+    client.turn(client.syncs.index._begin_index, client.kernel.get(L.H_INDEX_BEGUN))  # and it is killed
     assert client.syncs.index_due(0)
     q.sync_index()
     assert not client.syncs.index_due(0)

@@ -54,6 +54,8 @@ cdef class LocalFiles:
 
     cdef int _point(self, const unsigned char[::1] view) except -1
     cpdef int write(self, u64 unit, bytes data) except -1
+    cpdef int sync_data(self) except -1
+    cpdef int sync_kernel(self) except -1
     cpdef bytes read(self, u64 unit, u64 units)
     cpdef int read_record(self, Parts parts, u64 unit, u64 units, u64 signature, u64 number, u64 slot) except -1
     cpdef u64 file_end(self, u64 unit) except? 0

@@ -358,7 +358,8 @@ class Restore:
                 words.raw(self._at(slot) + L.S_INFO, 0)
                 words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
             self._synced(self.files.sync_kernel)
-        if write_published(words, self.image, self.image[L.H_SLOTS_AT], self.image[L.H_SLOTS]):
+        if self.trusted or self.scan.unpublished:  # else all say so already; and what is trusted is a copy, mended
+            write_published(words, self.image, self.image[L.H_SLOTS_AT], self.image[L.H_SLOTS])
             self._synced(self.files.sync_kernel)
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)

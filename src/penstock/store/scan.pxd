@@ -44,6 +44,7 @@ cdef class Scan:
     cdef readonly u64 highest
     cdef readonly u64 fresh
     cdef readonly u64 live
+    cdef readonly u64 unpublished
     cdef readonly list spilled
     cdef readonly list lost
     cdef readonly list damaged

@@ -64,6 +64,7 @@ class Scan:
         self.counts = array("Q", bytes(8 * L.LISTS))  # messages of each list
         self.unsorted = array("Q", bytes(8 * L.LISTS))  # not zero: not in the order of places
         self.live = 0
+        self.unpublished = 0  # live slots whose word does not say so
         self.spilled: list[int] = []  # live slots whose body is a file
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
@@ -288,6 +289,7 @@ class Scan:
             self.doubtful.append(slot)
         self.view[at + L.S_INFO] = info
         self.view[at + L.S_WORD] = self.kernel.word_of(slot, number, L.STATE_WAITING)
+        self.unpublished += self.view[at + L.S_WORD] != old[at + L.S_WORD]
         if number > self.highest:
             self.highest = number
         self.live += 1

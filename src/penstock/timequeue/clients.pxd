@@ -37,6 +37,8 @@ cdef class Client:
     cdef readonly long long index
     cdef readonly u64 owner
 
+    @cython.locals(me="unsigned long")
+    cpdef object take_turn(self, object work, tuple arguments)
     cdef object _turn(self, unsigned long me, object work, tuple arguments)
     cpdef bint is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1

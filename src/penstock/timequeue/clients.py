@@ -136,6 +136,10 @@ class Client:
 
         Whatever interrupts us, the lock is released by the one call in ``finally``, and an open transaction is undone.
         """
+        result: Result = self.take_turn(work, arguments)
+        return result
+
+    def take_turn(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         me = syscalls.get_ident()
         if self.holder == me:
             raise Misuse(f"{self.name}: called by a signal handler or finalizer that interrupted a call of this queue")
@@ -148,7 +152,7 @@ class Client:
         with self.mutex:
             return self._turn(me, work, arguments)
 
-    def _turn(self, me: int, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+    def _turn(self, me: int, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self.holder = me
         try:
             if self.closed:
@@ -195,7 +199,7 @@ class Client:
         """The put is over, and what a leader says of it later too: the next may be offered. After one that failed,
         therefore, in the turn that settles it."""
         offered = self.offering.get(OFFER)
-        if offered is not None and offered.of in batch:
+        if offered is not None and offered.is_of(batch):
             self.offering.pop(OFFER, None)
 
     def is_filling(self, slot: int, number: int) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.errors import PenstockError, SyncFailed
 from penstock.store import layout as L
 from penstock.store import syscalls
+from penstock.store.files import LocalFiles
 from penstock.store.indexing import IndexNotes
 from penstock.timequeue.notify import Bell
 
@@ -37,7 +38,10 @@ GATHER_S_MAX = 0.001
 BEGUN, DONE, BELL, BEGUN_US = range(4)  # words of a kind of sync, from its first one on
 
 
-def nothing(led: bool) -> None:
+CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
+
+
+def nothing(led: bool, argument: Any) -> None:
     pass
 
 
@@ -50,12 +54,21 @@ class Told:
         self.unknown = False  # an interrupt came, perhaps on top of an error
         self._mutex = threading.RLock()  # a signal handler may put, too
 
-    def sync(self, perform: Callable[[], None]) -> None:
+    def sync_data(self, files: LocalFiles) -> None:
+        self._sync(files, False)
+
+    def sync_kernel(self, files: LocalFiles) -> None:
+        self._sync(files, True)
+
+    def _sync(self, files: LocalFiles, kernel: bool) -> None:
         with self._mutex:
             if self.code:
                 raise OSError(self.code, os.strerror(self.code))
             try:
-                perform()
+                if kernel:
+                    files.sync_kernel()
+                else:
+                    files.sync_data()
             except OSError as error:
                 self.code = error.errno or errno.EIO
                 raise
@@ -78,42 +91,48 @@ class Offer(Protocol):
 
 
 class SharedSync:
-    """One kind of sync of one queue, as one client sees it. ``perform`` is told whether an earlier one may have failed
-    without a word; ``served_by_any`` says that it can make up for that. ``gather`` lets others come in time; ``serve``
-    does for those that sleep what they offered."""
+    """One kind of sync of one queue, as one client sees it: a subclass says what is synced, and how those that wait are
+    served."""
 
-    def __init__(
-        self,
-        client: Client,
-        first_word: int,
-        first_byte: int,
-        perform: Callable[[int, bool], None],
-        told: Told,
-        *,
-        served_by_any: bool,
-        gather: Callable[[float], None] | None = None,
-        serve: Callable[[int], int] | None = None,
-    ) -> None:
+    def __init__(self, client: Client, first_word: int, first_byte: int, told: Told) -> None:
         self._client = client
-        self._gather = gather
-        self._serve = serve
         self._served = False
         self._told = told
-        self._served_by_any = served_by_any
         self._kernel = client.kernel
         self._files = client.files
         self._word = first_word
         self._byte = first_byte
-        self._perform = perform
         self._leaders: dict[int, int] = {}  # byte and the thread that leads by it
         self._bell = Bell(client.files, first_word + BELL, way=client.options.notify)
         self._usual_s = 0.0
+
+    def _perform(self, number: int, doubtful: bool) -> int:
+        """Sync. An earlier one may have failed without a word if it is ``doubtful``."""
+        raise NotImplementedError
+
+    def _makes_up(self) -> bool:
+        """Whether it brings to disk what a doubtful one may have left in memory."""
+        return False
+
+    def _gather(self) -> int:
+        """Let others come in time."""
+        return 0
+
+    def _serve(self, number: int) -> int:
+        """Do for those that sleep what they offered; for how many."""
+        return 0
+
+    def _may_sleep(self) -> bool:
+        """Whether anybody may be asleep who has not been served."""
+        return True
 
     def ticket(self) -> int:
         """What has been written until now is on disk when a sync of at least this number is complete."""
         return self._kernel.get(self._word + BEGUN) + 1
 
-    def wait(self, ticket: int, then: Callable[..., Any] = nothing, *arguments: Any, offer: Offer | None = None) -> Any:
+    def wait(
+        self, ticket: int, then: Callable[[bool, Any], Any] = nothing, argument: Any = None, offer: Offer | None = None
+    ) -> Any:
         """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it. It does
         not run if a leader has done what was offered.
 
@@ -131,12 +150,12 @@ class SharedSync:
                         return None  # by a leader whose sync had not failed
                     self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
-                    return self._client.turn(then, False, *arguments)
+                    return self._client.take_turn(then, (False, argument))
                 if self._may_lead(waits):
                     if self._kernel.get(self._word + DONE) < ticket:
                         if offered and offer is not None:
                             offer.take_back()
-                        return self._lead(then, arguments)
+                        return self._lead(then, argument)
                     self._end_leading()
                 elif offer is not None and not offered:
                     offered = offer.make(ticket)  # then look again: a leader that did not see it has finished
@@ -150,7 +169,7 @@ class SharedSync:
         """Perform one unless somebody is at it."""
         try:
             if self._may_lead(0):
-                self._lead(nothing, ())
+                self._lead(nothing, None)
         finally:
             self._end_leading()
 
@@ -175,28 +194,30 @@ class SharedSync:
 
     def _end_leading(self) -> int:
         """Give back what this thread leads by, wherever an interrupt or an error may have come, and tell the others."""
-        if not self._leaders:
-            return 0
         me = syscalls.get_ident()
-        for i, leader in list(self._leaders.items()):
-            if leader == me:
+        for i in range(LEADERS):
+            if not self._leaders:
+                break
+            if self._leaders.get(i) == me:
                 try:
                     self._files.clients.leave(self._byte + i)
                 finally:
                     self._leaders.pop(i, None)
                 # Only now: whoever is told and has not been served must find the byte free. And whoever found it taken
                 # was being filled before: where nobody was served and nothing is being filled, no put sleeps.
-                if self._serve is None or self._served or self._kernel.get(L.H_FILLING) != 0:
+                if self._served or self._may_sleep():
                     self._served = False
                     self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
                     self._bell.ring(L.MASK32)
         return 0
 
-    def _lead(self, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        if self._gather is not None:
-            self._gather(min(GATHER_SHARE * self._usual_s, GATHER_S_MAX))
-        number, shared, doubtful = self._client.turn(self._begin)
-        started = time.perf_counter()
+    def _lead(self, then: Callable[[bool, Any], Any], argument: Any) -> Any:
+        self._gather()
+        return self._complete(self._client.take_turn(self._begin, ()), then, argument)
+
+    def _complete(self, begun: tuple[int, bool, bool], then: Callable[[bool, Any], Any], argument: Any) -> Any:
+        number, shared, doubtful = begun
+        started_us = syscalls.clock_us(CLOCK_MONOTONIC)
         try:
             self._perform(number, doubtful)
         except PenstockError:  # of the queue, not of the disk: a lock that was not to be had is an OSError, too
@@ -205,8 +226,9 @@ class SharedSync:
             code = error.errno or errno.EIO
             self._kernel.note(L.H_SYNC_FAILED, code)  # without the lock, which may not be to be had: one word
             raise SyncFailed(self._client.name, code) from error
-        self._usual_s = 0.75 * self._usual_s + 0.25 * (time.perf_counter() - started)
-        return self._client.turn(self._finish, number if shared else 0, then, arguments)
+        took_us = syscalls.clock_us(CLOCK_MONOTONIC) - started_us
+        self._usual_s = 0.75 * self._usual_s + 0.25 * took_us / 1e6
+        return self._client.take_turn(self._finish, (number if shared else 0, then, argument))
 
     def _begin(self) -> tuple[int, bool, bool]:
         """The number of a new sync, whether it may serve others, and whether an earlier one is in doubt.
@@ -220,7 +242,7 @@ class SharedSync:
         begun_us = self._kernel.get(self._word + BEGUN_US)
         open_ended = self._kernel.get(self._word + DONE) != number - 1
         doubtful = open_ended and (self._client.opened_us >= begun_us or self._told.unknown)
-        shared = self._served_by_any or not (doubtful and self._older_waits(begun_us))
+        shared = not doubtful or self._makes_up() or not self._older_waits(begun_us)
         self._kernel.note(self._word + BEGUN, number)
         if not open_ended:  # else the doubt goes on: of clients that are younger than the first sync without an end
             self._kernel.note(self._word + BEGUN_US, self._client.clock.boot_us())
@@ -238,16 +260,98 @@ class SharedSync:
                 return True
         return False
 
-    def _finish(self, number: int, then: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def lead_alone(
+        self, reserve: Callable[[Any], Any], copy: Callable[[Any, Any], Any], then: Any, argument: Any
+    ) -> bool:
+        """Where nobody else is putting: lead the sync of what ``copy`` is still to write. False if others are, and
+        nothing was done.
+
+        The sync is begun in the turn that reserves, and not in one of its own. Who comes in between waits for the next
+        one, which is why this is for those that are alone.
+        """
+        try:
+            if self._kernel.get(L.H_SYNC_GROUP) > 1 or self._kernel.get(L.H_FILLING) or not self._may_lead(0):
+                return False
+            reserved, begun = self._client.take_turn(self._reserve_and_begin, (reserve, argument))
+            copy(argument, reserved)
+            self._complete(begun, then, argument)
+        finally:
+            self._end_leading()
+        return True
+
+    def _reserve_and_begin(self, reserve: Callable[[Any], Any], argument: Any) -> tuple[Any, Any]:
+        return reserve(argument), self._begin()
+
+    def _finish(self, number: int, then: Callable[[bool, Any], Any], argument: Any) -> Any:
         self.require_working()
-        if number and self._serve is not None and self._serve(number):
+        if number and self._serve(number):
             self._served = True
         if number > self._kernel.get(self._word + DONE):
             self._kernel.note(self._word + DONE, number)
-        return then(True, *arguments)
+        return then(True, argument)
 
     def close(self) -> None:
         self._bell.close()
+
+
+class Commits(SharedSync):
+    """Group commit: syncs of the data files, which puts wait for."""
+
+    def __init__(self, client: Client, told: Told) -> None:
+        super().__init__(client, L.H_SYNC_BEGUN, DATA_BYTES_AT, told)
+        self._offers = client.offers
+
+    def _perform(self, number: int, doubtful: bool) -> int:
+        self._told.sync_data(self._files)
+        return 0
+
+    def _gather(self) -> int:
+        """Producers that one sync served come back at about the same time. The first to come back would lead a sync for
+        itself and have all others wait for the next: it lets them run, until they are there or time is up."""
+        expected = self._kernel.get(L.H_SYNC_GROUP)
+        filling = self._kernel.get(L.H_FILLING)
+        if filling < expected:
+            deadline = time.perf_counter() + min(GATHER_SHARE * self._usual_s, GATHER_S_MAX)
+            while filling < expected and time.perf_counter() < deadline:
+                os.sched_yield()
+                filling = self._kernel.get(L.H_FILLING)
+        self._kernel.note(L.H_SYNC_GROUP, filling)
+        return 0
+
+    def _serve(self, number: int) -> int:
+        return self._offers.serve(number)
+
+    def _may_sleep(self) -> bool:
+        return self._kernel.get(L.H_FILLING) != 0
+
+
+class IndexSyncs(SharedSync):
+    """Syncs of the kernel, after the data files."""
+
+    def __init__(self, client: Client, told: Told, commits: Commits) -> None:
+        super().__init__(client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, told)
+        self._commits = commits
+        self.notes = IndexNotes(client.kernel)
+
+    def _perform(self, number: int, doubtful: bool) -> int:
+        """Data files first: a slot's word on disk never speaks of a record that is not."""
+        client = self._client
+        client.retire_kept()
+        if doubtful:
+            client.turn(client.words.touch)
+        settled, limit = client.turn(self._begin_index, number)
+        self._commits.wait(self._commits.ticket())
+        self._told.sync_kernel(self._files)
+        client.turn(self.notes.end, number, settled, limit, client.clock.wall_us())
+        client.retire_kept()
+        return 0
+
+    def _makes_up(self) -> bool:
+        return True
+
+    def _begin_index(self, number: int) -> tuple[int, int]:
+        settled = self.notes.begin(number)
+        return settled, self._kernel.get(L.H_NUMBER_LIMIT)
 
 
 class Syncs:
@@ -256,52 +360,9 @@ class Syncs:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kernel = client.kernel
-        self._files = client.files
-        self._told = Told()
-        self.notes = IndexNotes(client.kernel)
-        self.commits = SharedSync(
-            client,
-            L.H_SYNC_BEGUN,
-            DATA_BYTES_AT,
-            self._sync_data,
-            self._told,
-            served_by_any=False,
-            gather=self._gather,
-            serve=client.offers.serve,
-        )
-        self.index = SharedSync(
-            client, L.H_INDEX_BEGUN, INDEX_BYTES_AT, self._sync_index, self._told, served_by_any=True
-        )
-
-    def _gather(self, longest_s: float) -> None:
-        """Producers that one sync served come back at about the same time. The first to come back would lead a sync for
-        itself and have all others wait for the next: it lets them run, until they are there or time is up."""
-        expected = self._kernel.get(L.H_SYNC_GROUP)
-        filling = self._kernel.get(L.H_FILLING)
-        if filling < expected:
-            deadline = time.perf_counter() + longest_s
-            while filling < expected and time.perf_counter() < deadline:
-                os.sched_yield()
-                filling = self._kernel.get(L.H_FILLING)
-        self._kernel.note(L.H_SYNC_GROUP, filling)
-
-    def _sync_data(self, number: int, doubtful: bool) -> None:
-        self._told.sync(self._files.sync_data)
-
-    def _sync_index(self, number: int, doubtful: bool) -> None:
-        """Data files first: a slot's word on disk never speaks of a record that is not."""
-        self._client.retire_kept()
-        if doubtful:
-            self._client.turn(self._client.words.touch)
-        settled, limit = self._client.turn(self._begin_index, number)
-        self.commits.wait(self.commits.ticket())
-        self._told.sync(self._files.sync_kernel)
-        self._client.turn(self.notes.end, number, settled, limit, self._client.clock.wall_us())
-        self._client.retire_kept()
-
-    def _begin_index(self, number: int) -> tuple[int, int]:
-        settled = self.notes.begin(number)
-        return settled, self._kernel.get(L.H_NUMBER_LIMIT)
+        told = Told()
+        self.commits = Commits(client, told)
+        self.index = IndexSyncs(client, told, self.commits)
 
     def sync_index(self) -> None:
         """Everything that was changed until now is on disk when this returns."""
@@ -317,7 +378,7 @@ class Syncs:
         return (
             self._kernel.get(L.H_SYNC_FAILED) == 0
             and (
-                self.notes.changes() != self._kernel.get(L.H_INDEX_MARK)
+                self.index.notes.changes() != self._kernel.get(L.H_INDEX_MARK)
                 or self._kernel.get(L.H_INDEX_BEGUN) != self._kernel.get(L.H_INDEX_DONE)  # its leader died
             )
             and self._client.clock.boot_us() - self._kernel.get(L.H_INDEX_BEGUN_US) >= interval_us

@@ -5,6 +5,7 @@ from penstock.store cimport record
 from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.timequeue.clients cimport Client
+from penstock.timequeue.commit cimport Commits
 
 ctypedef unsigned long long u64
 
@@ -73,7 +74,7 @@ cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, o
 cdef class Offered:
     cdef Client _client
     cdef Entry _item
-    cdef readonly tuple of
+    cpdef bint is_of(self, list batch) except -1
 
     cpdef bint make(self, u64 ticket) except -1
     cdef u64 _now_us(self) except? 0
@@ -87,6 +88,7 @@ cdef class Producer:
     cdef Kernel _kernel
     cdef LocalFiles _files
     cdef Clock _clock
+    cdef Commits _commits
     cdef readonly u64 _data_bytes
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max
@@ -97,8 +99,10 @@ cdef class Producer:
     cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)
     cdef int _put_now(self, list items, bint sync, bint batch) except -1
-    @cython.locals(now_us=u64, item=Entry, client=Client)
+    @cython.locals(item=Entry, client=Client, alone=bint)
     cdef int put_staged(self, list items, bint sync, bint batch) except -1
+    @cython.locals(now_us=u64, item=Entry, client=Client)
+    cdef int _put_with_others(self, list items, bint sync, bint batch) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
@@ -111,6 +115,7 @@ cdef class Producer:
     @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes,
                    most_bytes=u64)
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
+    cpdef int _copy_one(self, list items, u64 now_us) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
     @cython.locals(first=Entry)
     cpdef int _publish_committed(self, bint led, list items) except -1

@@ -213,7 +213,9 @@ class Offered:
     def __init__(self, client: Client, item: Entry) -> None:
         self._client = client
         self._item = item
-        self.of = (item.slot, item.number)
+
+    def is_of(self, batch: list[tuple[int, int]]) -> bool:
+        return (self._item.slot, self._item.number) in batch
 
     def make(self, ticket: int) -> bool:
         if self._client.offering.setdefault(OFFER, self) is not self:
@@ -244,6 +246,7 @@ class Producer:
         self._kernel = client.kernel
         self._files = client.files
         self._clock = client.clock
+        self._commits = client.syncs.commits
         self._data_bytes = client.options.data_bytes
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
@@ -254,7 +257,7 @@ class Producer:
         What is full may have room that only waits for an index sync.
         """
         if sync:
-            self._client.syncs.commits.require_working()
+            self._commits.require_working()
             if batch and len(items) > 1:
                 self._mark_batch(items)
         try:
@@ -321,15 +324,9 @@ class Producer:
         client = self._client
         under_way, key = client.filling, id(items)  # so that the last line is a single call: no interrupt before it
         try:
-            now_us = client.turn(self._reserve, items)
-            self._copy(items, now_us, sync, batch)
-            if sync:
-                commits = client.syncs.commits
-                offer = Offered(client, items[0]) if len(items) == 1 else None
-                commits.wait(commits.ticket(), self._publish_committed, items, offer=offer)
-                client.end_offer([(item.slot, item.number) for item in items])
-            else:
-                client.turn(self._publish, items)
+            alone = sync and len(items) == 1
+            if not (alone and self._commits.lead_alone(self._reserve, self._copy_one, self._publish_committed, items)):
+                self._put_with_others(items, sync, batch)
         except BaseException:
             client.leftovers.append([(item.slot, item.number) for item in items if item.slot])
             with contextlib.suppress(PenstockError):  # it was the lock that could not be had: the next turn will do
@@ -337,6 +334,18 @@ class Producer:
             raise
         finally:
             under_way.pop(key, None)
+
+    def _put_with_others(self, items: list[Entry], sync: bool, batch: bool) -> None:
+        client = self._client
+        now_us = client.take_turn(self._reserve, (items,))
+        self._copy(items, now_us, sync, batch)
+        if sync:
+            offer = Offered(client, items[0]) if len(items) == 1 else None
+            self._commits.wait(self._commits.ticket(), self._publish_committed, items, offer)
+            if client.offering:
+                client.end_offer([(item.slot, item.number) for item in items])
+        else:
+            client.take_turn(self._publish, (items,))
 
     def _reserve(self, items: list[Entry]) -> int:
         """Slots and room for all of them, or as if nothing had been tried."""
@@ -420,6 +429,9 @@ class Producer:
             size_bytes += len(data)
             following = item.unit + _units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
+
+    def _copy_one(self, items: list[Entry], now_us: int) -> None:
+        self._copy(items, now_us, True, False)
 
     def _record(self, item: Entry, now_us: int, batch: int, index: int) -> bytes:
         return record.build(
