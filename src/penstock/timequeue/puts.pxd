@@ -92,13 +92,13 @@ cdef class Producer:
     cdef readonly u64 _direct_bytes_max
 
     @cython.locals(item=Entry)
-    cpdef int put(self, list items, bint sync, bint batch) except -1
+    cpdef int put(self, list items, bint sync, bint batch, object once=*) except -1
     @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)
-    cdef int _put_now(self, list items, bint sync, bint batch) except -1
-    @cython.locals(now_us=u64, item=Entry, client=Client)
-    cdef int put_staged(self, list items, bint sync, bint batch) except -1
+    cdef int _put_now(self, list items, bint sync, bint batch, object once) except -1
+    @cython.locals(now_us=u64, item=Entry, client=Client, first=Entry)
+    cdef int put_staged(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
@@ -113,8 +113,9 @@ cdef class Producer:
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
     @cython.locals(first=Entry)
-    cpdef int _publish_committed(self, bint led, list items) except -1
-    @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
-    cpdef int _publish(self, list items) except -1
+    cpdef int _publish_committed(self, bint led, list items, object once) except -1
+    @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry, publisher=u64,
+                   batch=u64)
+    cpdef int _publish(self, list items, object once) except -1
     @cython.locals(item=Entry)
     cdef int check_sizes(self, list items) except -1
