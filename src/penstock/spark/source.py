@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter, Filter
 from pyspark.sql.types import StructType
 
 from penstock.errors import Misuse
@@ -15,6 +15,7 @@ from penstock.spark import schema as S
 from penstock.spark import snapshot
 from penstock.spark.filters import Condition, understood
 from penstock.spark.reader import MessageReader
+from penstock.spark.sink import StreamWriter
 from penstock.spark.snapshot import Messages
 from penstock.spark.writer import QueueWriter
 
@@ -43,6 +44,12 @@ class PenstockDataSource(DataSource):
             raise Misuse("messages are added to a queue, mode('append'); to empty it first: penstock purge")
         S.check_write(schema)
         return QueueWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise Misuse("messages are added to a queue: outputMode('append') or ('update'), not ('complete')")
+        S.check_write(schema)
+        return StreamWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
 
 
 class SnapshotReader(DataSourceReader):

@@ -69,6 +69,11 @@ cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, obje
 cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                    object headers)
 
+@cython.locals(items=list, item=Entry, i=Py_ssize_t, body_bytes="const char*", meta_bytes="const char*")
+cpdef list ready_entries(const unsigned char[::1] bodies, const long long[::1] body_ends,
+                         const unsigned char[::1] metas, const long long[::1] meta_ends,
+                         const unsigned long long[::1] infos, const unsigned long long[::1] delivers)
+
 @cython.final
 cdef class Offered:
     cdef Client _client

@@ -254,6 +254,12 @@ class TimeQueue:
                 return None
         return MessageIds(self._id_prefix, items)
 
+    def put_entries(self, items: list[Entry], timeout: float | None = None, durability: str | None = None) -> MessageIds:
+        """``put_many`` of entries."""
+        if items:
+            self._put(items, timeout, durability)
+        return MessageIds(self._id_prefix, items)
+
     def publishers(self) -> list[PublisherInfo]:
         """Those whose batches are put once, with the last number of each."""
         return publishers(self._mine())
