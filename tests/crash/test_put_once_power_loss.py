@@ -1,5 +1,5 @@
-"""The power is lost at every effect of ``put_once`` and between its stores: a batch that was confirmed is remembered and
-there, one that is remembered is there as a whole, one that is not is not there at all; put again, it is there once."""
+"""The power is lost at every effect of ``put_once`` and between its stores: a batch that was confirmed is known and
+there, one that is known is there as a whole, one that is not is not there at all; put again, it is there once."""
 
 from __future__ import annotations
 

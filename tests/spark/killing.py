@@ -1,6 +1,6 @@
 """A sink that ends its driver, Java and all, by SIGKILL at a given step of the first batch; and a driver that uses it.
 
-    python -m tests.spark.killing <queue> <source> <checkpoint> <step>
+python -m tests.spark.killing <queue> <source> <checkpoint> <step>
 """
 
 from __future__ import annotations

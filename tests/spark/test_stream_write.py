@@ -248,7 +248,9 @@ def test_wrong_columns_and_options_are_refused_at_once(spark: Any, queue: Any, t
     assert q.stats().puts == 0 and staged(q) == []
 
 
-def test_a_failing_task_leaves_nothing_and_the_query_goes_on_when_it_can(spark: Any, queue: Any, tmp_path: Path) -> None:
+def test_a_failing_task_leaves_nothing_and_the_query_goes_on_when_it_can(
+    spark: Any, queue: Any, tmp_path: Path
+) -> None:
     q = queue(slots=200)
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     write_source(source, "0", 0, 100)

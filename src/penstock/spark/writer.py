@@ -88,7 +88,9 @@ def encode(batch: pa.RecordBatch) -> pa.RecordBatch:
     body, codec = _body(given["body"])
     deliver_us, is_ready = _deliver_us(given.get("deliver_at"), count)
     flags = pc.multiply(is_ready.cast(pa.uint64()), pa.scalar(L.FLAG_READY << L.FLAGS_SHIFT, pa.uint64()))
-    info = pc.add(_priority(given.get("priority"), count), pc.add(flags, pa.scalar(codec << L.CODEC_SHIFT, pa.uint64())))
+    info = pc.add(
+        _priority(given.get("priority"), count), pc.add(flags, pa.scalar(codec << L.CODEC_SHIFT, pa.uint64()))
+    )
     columns = [body, _meta(*(given.get(name) for name in ("type", "key", "headers")), count=count), info, deliver_us]
     return pa.RecordBatch.from_arrays(columns, schema=STAGED)
 

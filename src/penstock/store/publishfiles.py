@@ -25,7 +25,7 @@ STATE = "state"
 LOCK = "lock"
 
 MAGIC = 0x314255504B545350  # "PSTKPUB1"
-BODY = struct.Struct("<QQQQQQQ")  # magic, secret, last + 1, batch + 1, slot, number, count
+BODY = struct.Struct("<QQQQQQQ")  # magic, secret, last + 1, batch + 1, slot, number, messages
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -39,7 +39,7 @@ class State(NamedTuple):
     batch: int = -1
     slot: int = 0
     number: int = 0
-    count: int = 0
+    messages: int = 0
 
 
 def check_name(name: str) -> str:
@@ -73,8 +73,8 @@ class PublishFiles:
         self._signature = signature
 
     def lock(self) -> int:
-        """A descriptor that keeps everybody else out until it is closed; -1 if somebody else has one. Makes the folder.
-        """
+        """A descriptor that keeps everybody else out until it is closed, in a folder that it makes; -1 if somebody else
+        has one."""
         while True:
             self._make()
             try:
@@ -112,7 +112,7 @@ class PublishFiles:
     def write(self, state: State) -> None:
         """Durable when it returns."""
         data = BODY.pack(
-            MAGIC, self._signature, state.last + 1, state.batch + 1, state.slot, state.number, state.count
+            MAGIC, self._signature, state.last + 1, state.batch + 1, state.slot, state.number, state.messages
         )
         aside = self.path / f"{STATE}.new"
         fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

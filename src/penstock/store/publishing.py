@@ -35,9 +35,7 @@ class Publishing:
         length = self._kernel.get(at + L.P_LENGTH)
         if length > L.PUBLISHER_NAME_BYTES:
             offset = (at + L.P_LENGTH) * L.WORD_BYTES
-            raise Corrupt(
-                self._kernel.words.path, offset=offset, expected="the length of a name", found=str(length)
-            )
+            raise Corrupt(self._kernel.words.path, offset=offset, expected="the length of a name", found=str(length))
         words = (self._kernel.get(at + L.P_NAME + i) for i in range(_NAME_WORDS))
         return b"".join(word.to_bytes(L.WORD_BYTES, "little") for word in words)[:length].decode("ascii", "replace")
 

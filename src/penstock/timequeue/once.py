@@ -160,9 +160,7 @@ def _look(publishing: Publishing) -> list[PublisherInfo]:
     found = []
     for name, entry in sorted(publishing.names().items()):
         last = publishing.last(entry)
-        found.append(
-            PublisherInfo(name, last if last >= 0 else None, publishing.seen_us(entry) / 1e6 or None)
-        )
+        found.append(PublisherInfo(name, last if last >= 0 else None, publishing.seen_us(entry) / 1e6 or None))
     return found
 
 

@@ -254,7 +254,9 @@ class TimeQueue:
                 return None
         return MessageIds(self._id_prefix, items)
 
-    def put_entries(self, items: list[Entry], timeout: float | None = None, durability: str | None = None) -> MessageIds:
+    def put_entries(
+        self, items: list[Entry], timeout: float | None = None, durability: str | None = None
+    ) -> MessageIds:
         """``put_many`` of entries."""
         if items:
             self._put(items, timeout, durability)
@@ -313,9 +315,7 @@ class TimeQueue:
             raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
         return durability == "commit"
 
-    def _put(
-        self, items: list[Entry], timeout: float | None, durability: str | None, once: Once | None = None
-    ) -> None:
+    def _put(self, items: list[Entry], timeout: float | None, durability: str | None, once: Once | None = None) -> None:
         self._mine()
         sync = self._is_synced(durability)
         if timeout is not None:
