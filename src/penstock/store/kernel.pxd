@@ -53,6 +53,8 @@ cdef class Kernel:
                              u64 batch=*) except -1
     cpdef int remember(self, u64 publisher, u64 batch) except -1
     cdef void _announce(self, u64 publisher, u64 batch) noexcept
+    @cython.locals(first=u64, last=u64)
+    cdef int _check_publisher(self, u64 publisher) except -1
     @cython.locals(slot=u64, ahead=u64, publisher=u64)
     cpdef int merge(self) except -1
     cpdef int adopt(self, u64 slot) except -1

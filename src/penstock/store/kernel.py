@@ -216,11 +216,29 @@ class Kernel:
         self.words.put(publisher + L.P_NEXT, batch)
         self.words.put(L.H_PUBLISHER, publisher)
 
+    def _check_publisher(self, publisher: int) -> None:
+        """A word that is not the start of an entry must not be written to."""
+        first = self.words.load(L.H_NAMES_AT) + L.PUBLISHERS_OFFSET
+        last = first + (L.PUBLISHERS - 1) * L.PUBLISHER_WORDS
+        if (
+            publisher < first
+            or publisher > last
+            or (publisher - first) % L.PUBLISHER_WORDS != 0
+            or self.words.load(publisher + L.P_LENGTH) == 0
+        ):
+            raise Corrupt(
+                self.words.path,
+                offset=L.H_PUBLISHER * L.WORD_BYTES,
+                expected="a publisher's entry",
+                found=f"word {publisher}",
+            )
+
     def merge(self) -> None:
         """Link the incoming chain into the lists, a journal's worth at a time. Its publisher's entry comes first, in a
         transaction of its own: whatever is lost, the entry never speaks of a batch that was not published."""
         publisher = self.words.load(L.H_PUBLISHER)
         if publisher != 0:
+            self._check_publisher(publisher)
             self.words.put(publisher + L.P_LAST, self.words.load(publisher + L.P_NEXT))
             self.words.put(L.H_PUBLISHER, 0)
             self.words.commit()
