@@ -173,6 +173,27 @@ class TooManyReceivers(PenstockError):
         self.limit = limit
 
 
+class PublisherBusy(PenstockError):
+    """Another process or thread is publishing under this name."""
+
+    def __init__(self, queue: str, name: str) -> None:
+        super().__init__(f"{queue}: publisher {name!r} is publishing: one at a time may; end the other one, or wait")
+        self.queue = queue
+        self.name = name
+
+
+class TooManyPublishers(PenstockError):
+    """Every entry of the table of publishers is taken."""
+
+    def __init__(self, queue: str, *, limit: int) -> None:
+        super().__init__(
+            f"{queue}: all {limit} names of publishers are taken; `penstock publishers` lists them and forgets those "
+            f"that never come again"
+        )
+        self.queue = queue
+        self.limit = limit
+
+
 class NoSuchClaim(Misuse):
     """There is no open claim with this number: committed, released, or never made."""
 

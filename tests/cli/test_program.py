@@ -21,7 +21,7 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 def test_the_commands_are_those_that_were_promised() -> None:
     assert (
         " ".join(NAMES)
-        == "create put get peek ls stat cancel purge claims check repair backup export import doctor bench"
+        == "create put get peek ls stat cancel purge claims publishers check repair backup export import doctor bench"
     )
 
 

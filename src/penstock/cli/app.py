@@ -27,6 +27,7 @@ from penstock.cli import (
     import_,
     ls,
     peek,
+    publishers,
     purge,
     put,
     repair,
@@ -36,7 +37,8 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, peek, ls, stat, cancel, purge, claims, check, repair, backup, export, import_, doctor, bench,
+    create, put, get, peek, ls, stat, cancel, purge, claims, publishers, check, repair, backup, export, import_, doctor,
+    bench,
 )  # fmt: skip
 
 

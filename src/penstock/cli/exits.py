@@ -11,6 +11,7 @@ from penstock import (
     Misuse,
     NotAQueue,
     PenstockError,
+    PublisherBusy,
     QueueBusy,
     QueueEmpty,
     QueueExists,
@@ -49,7 +50,7 @@ MEANING = {
 _CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (  # the first that fits: some errors are two things
     ((QueueEmpty, LeaseLost), NOTHING),
     ((QueueFull,), FULL),
-    ((QueueBusy, ReceiverBusy, TooManyClients), BUSY),
+    ((QueueBusy, ReceiverBusy, PublisherBusy, TooManyClients), BUSY),
     ((Corrupt,), DAMAGED),
     ((QueueNotFound, QueueExists, NotAQueue, WrongFormat), NO_QUEUE),
     ((Misuse,), USAGE),

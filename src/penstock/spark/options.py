@@ -101,7 +101,7 @@ OPTIONS = (
         (READ,),
         "waiting",
         "Which messages: `waiting` (with no receiver, due or not), `scheduled` (those of them whose delivery time is "
-        "still to come), `pending` (with a receiver), `all`",
+        "still to come), `pending` (with a receiver, or in a claim), `all`",
         _one_of(STATES),
     ),
     Option(

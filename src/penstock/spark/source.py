@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter, Filter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+)
 from pyspark.sql.types import StructType
 
 from penstock.errors import Misuse
@@ -15,6 +22,7 @@ from penstock.spark import schema as S
 from penstock.spark import snapshot
 from penstock.spark.filters import Condition, understood
 from penstock.spark.reader import MessageReader
+from penstock.spark.sink import StreamWriter
 from penstock.spark.snapshot import Messages
 from penstock.spark.stream import ClaimReader
 from penstock.spark.writer import QueueWriter
@@ -48,6 +56,12 @@ class PenstockDataSource(DataSource):
             raise Misuse("messages are added to a queue, mode('append'); to empty it first: penstock purge")
         S.check_write(schema)
         return QueueWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise Misuse("messages are added to a queue: outputMode('append') or ('update'), not ('complete')")
+        S.check_write(schema)
+        return StreamWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
 
 
 class SnapshotReader(DataSourceReader):

@@ -19,7 +19,21 @@ import pyarrow as pa
 from penstock.store.directory import read_options
 
 STAGING = "staging"
+DONE = ".done"
 SWEPT_AFTER_S = 7 * 86_400.0  # nothing tells that a job's driver died; none goes on this long after its last file
+
+
+def check_queue_path(queue: str) -> None:
+    """Or the error that says that there is no queue."""
+    read_options(Path(os.path.abspath(queue)))
+
+
+def remove_older(queue: str, query: str, batch: int) -> None:
+    """What dead attempts at earlier batches of a streaming query left. Nobody waits for it: those are published."""
+    for folder in (Path(os.path.abspath(queue)) / STAGING).glob(f"{query}.*"):
+        number = folder.name[len(query) + 1 :].removesuffix(DONE)
+        if number.isdigit() and int(number) < batch:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Staging:
@@ -34,7 +48,7 @@ class Staging:
 
     def begin(self) -> None:
         """Make the folder; by the driver, so that a task which goes on after the job was given up finds none."""
-        read_options(self._queue)  # or the error that says that there is no queue
+        check_queue_path(str(self._queue))
         self._folder.mkdir(parents=True)
 
     def write(self, name: str, schema: Any, batches: Iterable[Any]) -> tuple[str | None, int]:
@@ -45,12 +59,25 @@ class Staging:
         if first is None:
             return None, 0
         file = f"{name}.arrow"
-        with pa.OSFile(self.path(file), "wb") as sink, pa.ipc.new_file(sink, schema) as stream:
-            while first is not None:
-                stream.write_batch(first)
-                messages += first.num_rows
-                first = next(source, None)
+        try:
+            with pa.OSFile(self.path(file), "wb") as sink, pa.ipc.new_file(sink, schema) as stream:
+                while first is not None:
+                    stream.write_batch(first)
+                    messages += first.num_rows
+                    first = next(source, None)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path(file))
+            raise
         return file, messages
+
+    def make(self) -> None:
+        """Make the folder if it is not there; by tasks, where no driver did."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def remove_if_empty(self) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)
 
     def read(self, name: str) -> Iterator[Any]:
         with pa.memory_map(self.path(name)) as source, pa.ipc.open_file(source) as stream:
@@ -59,7 +86,8 @@ class Staging:
 
     def remove(self) -> None:
         """Renamed first: a task that is still at work cannot add a file to what is being removed."""
-        aside = self._folder.with_name(f"{self._folder.name}.done")
+        aside = self._folder.with_name(self._folder.name + DONE)
+        shutil.rmtree(aside, ignore_errors=True)  # of an earlier attempt that was cut short
         with contextlib.suppress(FileNotFoundError):
             os.rename(self._folder, aside)
         shutil.rmtree(aside, ignore_errors=True)

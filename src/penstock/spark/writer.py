@@ -1,13 +1,13 @@
 """Owns the batch write: tasks stage their rows as files, the driver's commit puts all of them into the queue at once.
 
-A task checks and encodes its rows, so that what cannot be put fails there. The commit is one ``put_many``: all of the
-job's messages are in the queue, or none.
+A task checks and encodes its rows, so that what cannot be put fails there and the driver has little left to do. The
+commit is one ``put_many``: all of the job's messages are in the queue, or none. ``sink.py`` stages in the same way.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,23 +16,22 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from penstock.codec import encode_meta
+from penstock.codec import CODEC_BYTES, CODEC_STR, encode_meta
 from penstock.errors import Corrupt, Misuse
-from penstock.message import to_datetime
 from penstock.spark.staging import Staging
 from penstock.store import layout as L
-from penstock.timequeue import Draft, open_queue
+from penstock.timequeue import open_queue
+from penstock.timequeue.puts import Entry, ready_entries
 
-# What is staged: drafts in Arrow. Types of fixed names, whatever the DataFrame has.
+KNOWN_MAX = 10_000  # pairs of type and key that are encoded once for an Arrow batch
+
+# What is staged: messages as the queue has them, in columns.
 STAGED = pa.schema(
     [
         ("body", pa.large_binary()),
-        ("text", pa.bool_()),
-        ("deliver_us", pa.int64()),
-        ("priority", pa.int64()),
-        ("type", pa.string()),
-        ("key", pa.string()),
-        ("headers", pa.map_(pa.string(), pa.string())),
+        ("meta", pa.large_binary()),
+        ("info", pa.uint64()),  # as in a slot: priority, codec, flags
+        ("deliver_us", pa.uint64()),  # 0: at once
     ]
 )
 
@@ -60,15 +59,14 @@ class QueueWriter(DataSourceArrowWriter):
         partition = context.partitionId() if context is not None else 0
         attempt = context.taskAttemptId() if context is not None else 0
         staging = Staging(self._given["path"], self._job)
-        batches = (normalised(batch.select(self._columns)) for batch in iterator if batch.num_rows)
-        name, messages = staging.write(f"{partition}-{attempt}", STAGED, batches)
+        name, messages = staging.write(f"{partition}-{attempt}", STAGED, encoded(iterator, self._columns))
         return Staged(partition, name, messages)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staging = Staging(self._given["path"], self._job)
-        staged = sorted((m for m in messages if isinstance(m, Staged)), key=lambda m: m.partition)
+        staged = [message for message in messages if isinstance(message, Staged)]
         with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
-            queue.put_many(_drafts(staging, staged), timeout=self._given["timeout"] or None)
+            queue.put_entries(entries(staging, staged), self._given["timeout"] or None)
         staging.remove()
         staging.sweep()
 
@@ -76,70 +74,103 @@ class QueueWriter(DataSourceArrowWriter):
         Staging(self._given["path"], self._job).remove()
 
 
-def _drafts(staging: Staging, staged: list[Staged]) -> Iterator[Draft]:
-    for each in staged:
-        count = 0
-        if each.name is not None:
-            for batch in staging.read(each.name):
-                count += batch.num_rows
-                yield from drafts(batch)
-        if count != each.messages:
-            raise Corrupt(staging.path(each.name), offset=0, expected=f"{each.messages} messages", found=str(count))
+# ---------------------------------------------------------------- rows to what is staged
 
 
-# ---------------------------------------------------------------- rows to messages
-
-
-def normalised(batch: pa.RecordBatch) -> pa.RecordBatch:
+def encoded(batches: Iterable[pa.RecordBatch], columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Rows of a DataFrame as they are staged, or the error that says which row cannot be put."""
+    return (encode(batch.select(columns)) for batch in batches if batch.num_rows)
+
+
+def encode(batch: pa.RecordBatch) -> pa.RecordBatch:
     given = dict(zip(batch.schema.names, batch.columns, strict=True))
-    body = given["body"]
+    count = batch.num_rows
+    body, codec = _body(given["body"])
+    deliver_us, is_ready = _deliver_us(given.get("deliver_at"), count)
+    flags = pc.multiply(is_ready.cast(pa.uint64()), pa.scalar(L.FLAG_READY << L.FLAGS_SHIFT, pa.uint64()))
+    info = pc.add(
+        _priority(given.get("priority"), count), pc.add(flags, pa.scalar(codec << L.CODEC_SHIFT, pa.uint64()))
+    )
+    columns = [body, _meta(*(given.get(name) for name in ("type", "key", "headers")), count=count), info, deliver_us]
+    return pa.RecordBatch.from_arrays(columns, schema=STAGED)
+
+
+def _body(body: Any) -> tuple[Any, int]:
     if body.null_count:
         raise Misuse("a row has no body (null)")
-    text = pa.types.is_string(body.type) or pa.types.is_large_string(body.type)
-    priority = given.get("priority")
-    if priority is not None:
-        priority = pc.fill_null(priority.cast(pa.int64()), 0)
-        bounds = pc.min_max(priority).as_py()
-        if bounds["min"] < 0 or bounds["max"] >= L.PRIORITIES:
-            raise Misuse(f"priority must be from 0 to {L.PRIORITIES - 1}: a row has {bounds['min']} or {bounds['max']}")
-    deliver_at = given.get("deliver_at")
-    if deliver_at is not None:
-        deliver_at = deliver_at.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    count = batch.num_rows
-    columns = {
-        "body": body.cast(pa.large_binary()),
-        "text": pa.repeat(pa.scalar(text), count),
-        "deliver_us": deliver_at if deliver_at is not None else pa.nulls(count, pa.int64()),
-        "priority": priority if priority is not None else pa.repeat(pa.scalar(0, pa.int64()), count),
-    }
-    for name in ("type", "key", "headers"):
-        column = given.get(name)
-        kind = STAGED.field(name).type
-        columns[name] = column.cast(kind) if column is not None else pa.nulls(count, kind)
-    made = pa.RecordBatch.from_arrays([columns[name] for name in STAGED.names], schema=STAGED)
-    _check_meta(made)
-    return made
+    if not (pa.types.is_string(body.type) or pa.types.is_large_string(body.type)):
+        return body.cast(pa.large_binary()), CODEC_BYTES
+    try:
+        body.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Misuse(f"a row's body is a string and not valid Unicode ({error}); cast it to binary") from None
+    return body.cast(pa.large_binary()), CODEC_STR
 
 
-def _check_meta(batch: pa.RecordBatch) -> None:
+def _priority(priority: Any, count: int) -> Any:
+    if priority is None:
+        return pa.repeat(pa.scalar(0, pa.uint64()), count)
+    priority = pc.fill_null(priority.cast(pa.int64()), 0)
+    bounds = pc.min_max(priority).as_py()
+    if bounds["min"] < 0 or bounds["max"] >= L.PRIORITIES:
+        raise Misuse(f"priority must be from 0 to {L.PRIORITIES - 1}: a row has {bounds['min']} or {bounds['max']}")
+    return priority.cast(pa.uint64())
+
+
+def _deliver_us(moment: Any, count: int) -> tuple[Any, Any]:
+    """Delivery times, and which rows have none."""
+    if moment is None:
+        return pa.repeat(pa.scalar(0, pa.uint64()), count), pa.repeat(pa.scalar(True), count)
+    us = moment.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    bounds = pc.min_max(us).as_py()
+    if bounds["max"] is not None and max(abs(bounds["min"]), abs(bounds["max"])) >= L.DELIVER_US_MAX:
+        raise Misuse("a row's deliver_at is too far away")
+    due = pc.max_element_wise(us, pa.scalar(1, pa.int64()), skip_nulls=False)  # before 1970 is long due
+    return pc.fill_null(due, 0).cast(pa.uint64()), pc.is_null(us)
+
+
+def _meta(types: Any, keys: Any, headers: Any, *, count: int) -> Any:
     """Types, keys and headers that cannot be put fail here, in the task."""
-    if all(batch.column(name).null_count == batch.num_rows for name in ("type", "key", "headers")):
-        return
-    columns = (batch.column(name).to_pylist() for name in ("type", "key", "headers"))
-    for type_, key, headers in zip(*columns, strict=True):
-        encode_meta(type_, key, None if headers is None else dict(headers))
+    if all(column is None or column.null_count == count for column in (types, keys, headers)):
+        return pa.repeat(pa.scalar(b"", pa.large_binary()), count)
+    columns = (column.to_pylist() if column is not None else [None] * count for column in (types, keys, headers))
+    known: dict[tuple[str | None, str | None], bytes] = {(None, None): b""}
+    metas = []
+    for type_, key, given in zip(*columns, strict=True):
+        meta = known.get((type_, key)) if given is None else None
+        if meta is None:
+            meta = encode_meta(type_, key, None if given is None else dict(given))
+            if given is None and len(known) < KNOWN_MAX:
+                known[type_, key] = meta
+        metas.append(meta)
+    return pa.array(metas, pa.large_binary())
 
 
-def drafts(batch: pa.RecordBatch) -> Iterator[Draft]:
-    """Staged rows as messages to put."""
-    columns = [batch.column(name).to_pylist() for name in STAGED.names]
-    for body, text, deliver_us, priority, type_, key, headers in zip(*columns, strict=True):
-        yield Draft(
-            body=body.decode() if text else body,
-            deliver_at=None if deliver_us is None else to_datetime(deliver_us),
-            priority=priority,
-            type=type_,
-            key=key,
-            headers=None if headers is None else dict(headers),
-        )
+# ---------------------------------------------------------------- what is staged to messages
+
+
+def entries(staging: Staging, staged: Iterable[Staged]) -> list[Entry]:
+    """All of it, by partition."""
+    items: list[Entry] = []
+    for each in sorted(staged, key=lambda one: one.partition):
+        before = len(items)
+        if each.name is not None:
+            for batch in staging.read(each.name):
+                items += _entries(batch)
+        found = len(items) - before
+        if found != each.messages:
+            raise Corrupt(staging.path(each.name), offset=0, expected=f"{each.messages} messages", found=str(found))
+    return items
+
+
+def _entries(batch: pa.RecordBatch) -> list[Entry]:
+    views = []
+    for name in ("body", "meta"):
+        column = batch.column(name)
+        _, ends, data = column.buffers()
+        views += [memoryview(data or b"").cast("B"), memoryview(ends).cast("B").cast("q")[column.offset :]]
+    for name in ("info", "deliver_us"):
+        column = batch.column(name)
+        first, count = column.offset, len(column)
+        views.append(memoryview(column.buffers()[1]).cast("B").cast("Q")[first : first + count])
+    return ready_entries(*views)

@@ -49,8 +49,13 @@ cdef class Kernel:
     cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes) except -1
     cpdef int publish_taken(self, u64 slot, u64 now_us) except -1
     cpdef int fill(self, u64 slot, u64 after, u64 client, u64 owner) except -1
-    cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake) except -1
-    @cython.locals(slot=u64, ahead=u64)
+    cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake, u64 publisher=*,
+                             u64 batch=*) except -1
+    cpdef int remember(self, u64 publisher, u64 batch) except -1
+    cdef void _announce(self, u64 publisher, u64 batch) noexcept
+    @cython.locals(first=u64, last=u64)
+    cdef int _check_publisher(self, u64 publisher) except -1
+    @cython.locals(slot=u64, ahead=u64, publisher=u64)
     cpdef int merge(self) except -1
     cpdef int adopt(self, u64 slot) except -1
     @cython.locals(number=u64)

@@ -125,7 +125,7 @@ class Kernel:
         if broken:
             self._count(L.T_REPAIRS, 1)
             self.words.commit()
-        if self.words.load(L.H_INCOMING) != 0:
+        if self.words.load(L.H_INCOMING) != 0 or self.words.load(L.H_PUBLISHER) != 0:
             self.merge()
         return broken
 
@@ -183,10 +183,13 @@ class Kernel:
         if not self.words.room():
             self.words.commit()
 
-    def publish_filled(self, first: int, last: int, count: int, client: int, wake: int) -> None:
+    def publish_filled(
+        self, first: int, last: int, count: int, client: int, wake: int, publisher: int = 0, batch: int = 0
+    ) -> None:
         """All or nothing: one transaction makes the filled chain the incoming one, then it is merged step by step.
 
         ``wake`` receivers are told here, where the batch becomes visible: a killed publisher's successor merges first.
+        The entry ``publisher`` (its first word; 0: none) remembers ``batch``.
         """
         ahead = self.field(last, L.S_CHAIN) & L.MASK32
         behind = self.field(first, L.S_CHAIN) >> 32
@@ -198,11 +201,47 @@ class Kernel:
         self.words.add(L.H_WAITING, count)
         self._published(count)
         self._wake(wake)
+        if publisher:
+            self._announce(publisher, batch)
         self.words.commit()
         self.merge()
 
+    def remember(self, publisher: int, batch: int) -> None:
+        """A publisher's batch without messages."""
+        self._announce(publisher, batch)
+        self.words.commit()
+        self.merge()
+
+    def _announce(self, publisher: int, batch: int) -> None:
+        self.words.put(publisher + L.P_NEXT, batch)
+        self.words.put(L.H_PUBLISHER, publisher)
+
+    def _check_publisher(self, publisher: int) -> None:
+        """A word that is not the start of an entry must not be written to."""
+        first = self.words.load(L.H_NAMES_AT) + L.PUBLISHERS_OFFSET
+        last = first + (L.PUBLISHERS - 1) * L.PUBLISHER_WORDS
+        if (
+            publisher < first
+            or publisher > last
+            or (publisher - first) % L.PUBLISHER_WORDS != 0
+            or self.words.load(publisher + L.P_LENGTH) == 0
+        ):
+            raise Corrupt(
+                self.words.path,
+                offset=L.H_PUBLISHER * L.WORD_BYTES,
+                expected="a publisher's entry",
+                found=f"word {publisher}",
+            )
+
     def merge(self) -> None:
-        """Link the incoming chain into the lists, a journal's worth at a time."""
+        """Link the incoming chain into the lists, a journal's worth at a time. Its publisher's entry comes first, in a
+        transaction of its own: whatever is lost, the entry never speaks of a batch that was not published."""
+        publisher = self.words.load(L.H_PUBLISHER)
+        if publisher != 0:
+            self._check_publisher(publisher)
+            self.words.put(publisher + L.P_LAST, self.words.load(publisher + L.P_NEXT))
+            self.words.put(L.H_PUBLISHER, 0)
+            self.words.commit()
         slot = self.words.load(L.H_INCOMING)
         while slot != 0:
             while slot != 0 and self.words.room():

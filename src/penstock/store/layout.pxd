@@ -57,6 +57,7 @@ cdef enum:
     H_KEPT = 0x36
     H_RETIRING_SYNC = 0x37
     H_CLAIMED = 0x38
+    H_PUBLISHER = 0x39
     H_WAKE = 0x40
     H_SLEEPERS = 0x41
     H_ROOM = 0x48
@@ -131,6 +132,15 @@ cdef enum:
     RECEIVER_WORDS = 0x10
     RECEIVERS = 0x100
     RECEIVER_NAME_BYTES = 0x40
+    P_LAST = 0x0
+    P_NEXT = 0x1
+    P_SEEN_US = 0x2
+    P_LENGTH = 0x3
+    P_NAME = 0x8
+    PUBLISHER_WORDS = 0x10
+    PUBLISHERS = 0x100
+    PUBLISHER_NAME_BYTES = 0x40
+    PUBLISHERS_OFFSET = 0x1000
     S_WORD = 0x0
     S_DELIVER_US = 0x1
     S_LEASE_US = 0x2

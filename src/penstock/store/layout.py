@@ -75,6 +75,7 @@ H_RETIRABLE = 53  # not zero: that sync is complete, and the slots of H_RETIRING
 H_KEPT = 54  # slots of both
 H_RETIRING_SYNC = 55  # number of the index sync that H_RETIRING waits for
 H_CLAIMED = 56
+H_PUBLISHER = 57  # entry (its first word) of the publisher whose published batch is still to be remembered; 0: none
 
 H_WAKE = 64  # futex of receivers; alone on its cache line
 H_SLEEPERS = 65
@@ -153,7 +154,7 @@ CLIENTS = 1024
 # ---------------------------------------------------------------- room for later: classes (type, key)
 CLASS_WORDS = 8
 
-# ---------------------------------------------------------------- named records: receivers; the second half is room
+# ---------------------------------------------------------------- named records: receivers, then publishers
 NAMES_BYTES = 65536
 N_EPOCH = 0  # how often the entry was taken: whoever has an older one is fenced
 N_CHAIN = 1  # first and last slot of all its claims (pair), linked through S_CHAIN; by claim, then as they were due
@@ -166,6 +167,16 @@ N_NAME = 8  # eight words
 RECEIVER_WORDS = 16
 RECEIVERS = 256
 RECEIVER_NAME_BYTES = 64
+
+P_LAST = 0  # last batch that is published: like S_WORD, of its number + 1, with the entry as slot; 0: none
+P_NEXT = 1  # the same of the batch that H_PUBLISHER speaks of
+P_SEEN_US = 2  # wall time of its last call
+P_LENGTH = 3  # bytes of its name; 0: no publisher
+P_NAME = 8  # eight words
+PUBLISHER_WORDS = 16
+PUBLISHERS = 256
+PUBLISHER_NAME_BYTES = 64
+PUBLISHERS_OFFSET = 4096  # words from H_NAMES_AT
 
 # ---------------------------------------------------------------- slot
 # The first half is what searching an ordered list reads: one cache line.

@@ -14,13 +14,15 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import Corrupt, WrongFormat
-from penstock.store import claimfiles, record
+from penstock.store import claimfiles, publishfiles, record
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options
+from penstock.store.publishfiles import PublishFiles
+from penstock.store.publishing import Publishing
 from penstock.store.trust import UNNOTED, needed
 from penstock.store.words import Words
 
@@ -109,6 +111,7 @@ def check_image(image: Image) -> None:
     _check_vacant(image, by_state[L.STATE_VACANT] - kept)
     _check_chains(image, by_state)
     _check_claims(image, by_state[L.STATE_CLAIMED])
+    _check_publishers(image)
     _check_ring(image, kept.union(*(by_state[state] for state in LIVE)))
     _check_numbers(image)
     _check_rest(image, fresh)
@@ -263,6 +266,26 @@ def _check_claims(image: Image, claimed: set[int]) -> None:
         image.expect(at + L.N_COUNT, f"the count of receiver {entry}", count)
     for odd in sorted(owned ^ claimed):
         image.say_slot(odd, L.S_OWNER, "claimed and on no receiver's chain, or the other way round")
+
+
+def _check_publishers(image: Image) -> None:
+    """Names are of a possible length and there once; numbers have their check bits."""
+    publishing = Publishing(image.kernel)
+    names: set[str] = set()
+    for entry in range(L.PUBLISHERS):
+        at = publishing.at(entry)
+        if not image.view[at + L.P_LENGTH]:
+            continue
+        try:
+            name = publishing.name(entry)
+            publishing.last(entry)
+        except Corrupt as error:
+            image.say(error.offset // L.WORD_BYTES, f"publisher {entry}: {error.found}, expected {error.expected}")
+            continue
+        if name in names:
+            image.say(at + L.P_NAME, f"publisher {entry}: {name} is there twice")
+        names.add(name)
+    image.expect(L.H_PUBLISHER, "the publisher of a batch that is not remembered yet", 0)
 
 
 def _check_ring(image: Image, live: set[int]) -> None:
@@ -424,6 +447,7 @@ def check_files(files: LocalFiles, options: Options, *, deep: bool) -> list[Find
     if deep and not image.findings:
         check_records(image, files, options.signature)
         findings += _claim_findings(files, options)
+        findings += _publisher_findings(files, options)
     return findings + image.findings
 
 
@@ -438,6 +462,17 @@ def _claim_findings(files: LocalFiles, options: Options) -> list[Finding]:
                 read()
             except Corrupt as error:
                 findings.append(Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}"))
+    return findings
+
+
+def _publisher_findings(files: LocalFiles, options: Options) -> list[Finding]:
+    """Files of publishers that cannot be read."""
+    findings = []
+    for name in publishfiles.publishers(files.path):
+        try:
+            PublishFiles(files.path, name, options.signature).read()
+        except Corrupt as error:
+            findings.append(Finding(error.path, error.offset, f"expected {error.expected}, found {error.found}"))
     return findings
 
 

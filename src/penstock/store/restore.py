@@ -20,7 +20,7 @@ from mmap import mmap
 import msgspec
 
 from penstock.errors import Corrupt
-from penstock.store import claimfiles, record
+from penstock.store import claimfiles, publishfiles, record
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
@@ -29,6 +29,9 @@ from penstock.store.files import QUEUE_JSON, LocalFiles, body_name, private_memo
 from penstock.store.gather import F_INFO, F_NUMBER, REFERENCE_WORDS
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
+from penstock.store.publishfiles import PublishFiles, State
+from penstock.store.publishing import NO_ENTRY as NO_PUBLISHER
+from penstock.store.publishing import Publishing
 from penstock.store.recovery import Finding, Image
 from penstock.store.scan import Scan, write_back, write_published
 from penstock.store.trust import COPIED, IDENTITY, changed
@@ -43,6 +46,8 @@ PIECE_WORDS = 1 << 22  # 32 MiB of a kernel are written before a sync of them be
 FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
+
+PUBLISHED_STATES = (L.STATE_VACANT, L.STATE_PENDING, L.STATE_CLAIMED)
 
 Progress = Callable[[int, int], None]
 
@@ -78,6 +83,7 @@ class Restore:
         self._unsaid = 0
         self._aside: list[tuple[str, bytes | None, dict[str, object]]] = []  # name, record, what is known of it
         self._bodies_aside: list[str] = []
+        self._published: dict[str, int] = {}  # publishers and their last batches
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = changed(files, self.old)
         self.lost = self.old[L.H_REPAIRING] == L.KERNEL_LOST
@@ -124,6 +130,7 @@ class Restore:
             self.scan.forget_batches()
         believed = self.old if not self.trusted else self._settled()
         self.scan.decide(believed, not self.trusted, not self.trusted)
+        self._look_at_publishers(believed)  # before bodies of their own are looked at: a lost one was published, too
         for slot in self.scan.damaged:
             self._say_slot(slot, f"slot {slot}: the identity word {believed[self._at(slot)]:#018x} is damaged")
         for slot in self.scan.lost:
@@ -132,6 +139,7 @@ class Restore:
         self.scan.link()
         self._count_on()
         self._claim_again()
+        self._publish_again()
         if self._unsaid:
             self.findings.append(Finding(self.files.kernel_path, 0, f"and {self._unsaid} more findings"))
             self._unsaid = 0
@@ -176,6 +184,9 @@ class Restore:
         image = Image(data, self.files.kernel_path)
         with contextlib.suppress(Corrupt):  # a journal that cannot be is no journal
             image.words.rollback()
+        publisher = view[L.H_PUBLISHER]
+        if publisher and Publishing(self.kernel).is_entry(publisher):
+            view[publisher + L.P_LAST] = view[publisher + L.P_NEXT]
         for slot in image.walk(view[L.H_INCOMING], L.S_CHAIN, "the incoming batch"):
             if image.state(slot) == L.STATE_FILLING:  # published, although its word does not say so yet
                 view[self._at(slot)] = self.kernel.word_of(slot, image.number(slot), L.STATE_WAITING)
@@ -279,6 +290,56 @@ class Restore:
                             return
                         claiming.adopt(slot, entry, number, rows[at + F_INFO])
 
+    def _look_at_publishers(self, believed: memoryview) -> None:
+        """The last batch of each publisher: what its entry in the old kernel says, or more, if the first message of the
+        batch that its file speaks of was published. As long as the entry on disk does not know of a batch, the room of
+        its messages was not given away: see ``retained.py``."""
+        with contextlib.closing(Words(believed, f"{self.files.kernel_path} (old)")) as words:
+            self._ask_publishers(believed, Publishing(Kernel(words), self._header[L.H_NAMES_AT]))
+
+    def _ask_publishers(self, believed: memoryview, old: Publishing) -> None:
+        for name in publishfiles.publishers(self.files.path):
+            last, state = self._known(old, name), None
+            try:
+                state = PublishFiles(self.files.path, name, self.options.signature).read()
+            except Corrupt as error:
+                self.say(error.path, error.offset, f"{error.found}; the last batch that is known of {name} is {last}")
+            if state is not None:
+                last = max(last, state.last)
+                if state.batch > last and self._was_published(believed, state):
+                    last = state.batch
+            self._published[name] = last
+
+    def _known(self, old: Publishing, name: str) -> int:
+        """What a kernel says, of which nothing is certain."""
+        try:
+            entry = old.find(name) if not self.lost else NO_PUBLISHER
+            return old.last(entry) if entry != NO_PUBLISHER else -1
+        except Corrupt as error:
+            self.say(self.files.kernel_path, error.offset, f"{error.found}; the entry of publisher {name} is damaged")
+            return -1
+
+    def _was_published(self, believed: memoryview, state: State) -> bool:
+        """Whether the first message of a batch lives or was acknowledged. One that is given up gets another number."""
+        if not self.image[L.H_FILES] < state.slot < self.kernel.slots:
+            return False
+        words = [self.kernel.word_of(state.slot, state.number, as_) for as_ in (L.STATE_WAITING, *PUBLISHED_STATES)]
+        return self.image[self._at(state.slot)] == words[0] or believed[self._at(state.slot)] in words
+
+    def _publish_again(self) -> None:
+        publishing = Publishing(self.kernel)
+        for name, last in self._published.items():
+            entry = publishing.make(name)
+            if entry == NO_PUBLISHER:
+                self.say(str(self.files.path), 0, f"no room for another publisher: {name} is forgotten")
+                continue
+            publishing.settle(entry, last)
+
+    def _settle_publishers(self) -> None:
+        """Their files do not ask again: what a restore writes into a slot says nothing about what was published."""
+        for name, last in self._published.items():
+            PublishFiles(self.files.path, name, self.options.signature).write(State(last))
+
     def _waits(self, slot: int, number: int) -> bool:
         return slot > self.image[L.H_FILES] and self.image[self._at(slot)] == self.kernel.word_of(
             slot, number, L.STATE_WAITING
@@ -296,6 +357,7 @@ class Restore:
             self.options.uuid = str(uuid.uuid4())
             write_options(self.files.path, self.options)
             self.image[L.H_UUID], self.image[L.H_UUID + 1] = self.options.uuid_words
+        self._settle_publishers()
         old = self.old
         if rewrite or old[L.H_SYNC_FAILED]:
             self._rewrite()

@@ -70,6 +70,11 @@ cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, obje
 cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                    object headers)
 
+@cython.locals(items=list, item=Entry, i=Py_ssize_t, body_bytes="const char*", meta_bytes="const char*")
+cpdef list ready_entries(const unsigned char[::1] bodies, const long long[::1] body_ends,
+                         const unsigned char[::1] metas, const long long[::1] meta_ends,
+                         const unsigned long long[::1] infos, const unsigned long long[::1] delivers)
+
 @cython.final
 cdef class Offered:
     cdef Client _client
@@ -94,15 +99,15 @@ cdef class Producer:
     cdef readonly u64 _direct_bytes_max
 
     @cython.locals(item=Entry)
-    cpdef int put(self, list items, bint sync, bint batch) except -1
+    cpdef int put(self, list items, bint sync, bint batch, object once=*) except -1
     @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)
-    cdef int _put_now(self, list items, bint sync, bint batch) except -1
+    cdef int _put_now(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(item=Entry, client=Client, alone=bint)
-    cdef int put_staged(self, list items, bint sync, bint batch) except -1
-    @cython.locals(now_us=u64, item=Entry, client=Client)
-    cdef int _put_with_others(self, list items, bint sync, bint batch) except -1
+    cdef int put_staged(self, list items, bint sync, bint batch, object once) except -1
+    @cython.locals(now_us=u64, item=Entry, client=Client, first=Entry)
+    cdef int _put_with_others(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
@@ -117,9 +122,12 @@ cdef class Producer:
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
     cpdef int _copy_one(self, list items, u64 now_us) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
-    @cython.locals(first=Entry)
     cpdef int _publish_committed(self, bint led, list items) except -1
-    @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry)
-    cpdef int _publish(self, list items) except -1
+    cpdef int _publish_once(self, bint led, tuple batch) except -1
+    @cython.locals(first=Entry)
+    cdef int _publish_synced(self, bint led, list items, object once) except -1
+    @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry, publisher=u64,
+                   batch=u64)
+    cpdef int _publish(self, list items, object once) except -1
     @cython.locals(item=Entry)
     cdef int check_sizes(self, list items) except -1

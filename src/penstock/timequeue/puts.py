@@ -7,7 +7,7 @@ import errno
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -207,6 +207,41 @@ def entries(
     return items
 
 
+def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos: Any, delivers: Any) -> list[Entry]:
+    """Entries of messages that were encoded before, in columns: bytes of all bodies one after the other, and where each
+    begins and the last ends; the same of meta; ``info`` and delivery time (0: at once) of each."""
+    items = []
+    if cython.compiled and len(bodies):  # a pointer: a view of a view would cost more than the message
+        body_bytes = cython.cast("const char*", cython.address(bodies[0]))
+    else:
+        body_bytes = b"" if cython.compiled else bytes(bodies)
+    if cython.compiled and len(metas):
+        meta_bytes = cython.cast("const char*", cython.address(metas[0]))
+    else:
+        meta_bytes = b"" if cython.compiled else bytes(metas)
+    for i in range(len(infos)):
+        item = Entry.__new__(Entry)
+        item.body = body_bytes[body_ends[i] : body_ends[i + 1]]
+        item.meta = meta_bytes[meta_ends[i] : meta_ends[i + 1]]
+        item.deliver_us = delivers[i]
+        item.info = infos[i]
+        item.check = record.crc32(item.body, record.crc32(item.meta)) if item.meta else record.crc32(item.body)
+        item.spilled = None
+        item.slot = item.number = item.unit = 0
+        items.append(item)
+    return items
+
+
+class Once(Protocol):
+    """A publisher's batch, which is put once: see ``once.py``."""
+
+    def announce(self, slot: int, number: int, count: int, sync: bool) -> None:
+        """Its messages have slots, and nothing of them is written yet."""
+
+    def due(self) -> tuple[int, int]:
+        """Under the lock: what the kernel is to remember with it."""
+
+
 class Offered:
     """A put of one message that the leader of a sync may publish. One at a time for a client: it has one word."""
 
@@ -251,30 +286,30 @@ class Producer:
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
 
-    def put(self, items: list[Entry], sync: bool, batch: bool) -> None:
+    def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
         """All or nothing: also after a power loss if it is a ``batch``, else each is a message of its own then.
 
-        What is full may have room that only waits for an index sync.
+        What is full may have room that only waits for an index sync. With ``once`` it is a publisher's batch.
         """
         if sync:
             self._commits.require_working()
-            if batch and len(items) > 1:
+            if batch and (len(items) > 1 or once is not None):  # of a publisher's batch a trace must stay
                 self._mark_batch(items)
         try:
-            self._put_now(items, sync, batch)
+            self._put_now(items, sync, batch, once)
         except QueueFull:
             if not self._client.regain():
                 raise
-            self._put_now(items, sync, batch)
+            self._put_now(items, sync, batch, once)
         except OSError as error:
             if not self._may_make_room_on_disk(error):
                 raise
             for item in items:
                 item.forget()
-            self._put_now(items, sync, batch)
+            self._put_now(items, sync, batch, once)
         except OutOfNumbers:
             self._client.syncs.sync_index()
-            self._put_now(items, sync, batch)
+            self._put_now(items, sync, batch, once)
 
     def _may_make_room_on_disk(self, error: OSError) -> bool:
         """Bodies of their own stay on the disk until an index sync after their message has gone."""
@@ -285,13 +320,13 @@ class Producer:
         for item in items:
             item.info |= L.FLAG_BATCHED << L.FLAGS_SHIFT
 
-    def _put_now(self, items: list[Entry], sync: bool, batch: bool) -> None:
+    def _put_now(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
         """A small message that need not be synced takes one turn at the lock instead of two."""
         item = items[0]
-        small = len(items) == 1 and not sync and len(item.body) <= self._direct_bytes_max
+        small = len(items) == 1 and not sync and once is None and len(item.body) <= self._direct_bytes_max
         if not (small and self._client.turn(self.put_direct, item)):
             self.check_sizes(items)
-            self.put_staged(items, sync, batch)
+            self.put_staged(items, sync, batch, once)
 
     def put_direct(self, item: Entry) -> bool:
         """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
@@ -319,14 +354,14 @@ class Producer:
             raise
         return True
 
-    def put_staged(self, items: list[Entry], sync: bool, batch: bool) -> None:
+    def put_staged(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
         """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
         client = self._client
         under_way, key = client.filling, id(items)  # so that the last line is a single call: no interrupt before it
         try:
-            alone = sync and len(items) == 1
+            alone = sync and len(items) == 1 and once is None
             if not (alone and self._commits.lead_alone(self._reserve, self._copy_one, self._publish_committed, items)):
-                self._put_with_others(items, sync, batch)
+                self._put_with_others(items, sync, batch, once)
         except BaseException:
             client.leftovers.append([(item.slot, item.number) for item in items if item.slot])
             with contextlib.suppress(PenstockError):  # it was the lock that could not be had: the next turn will do
@@ -335,17 +370,23 @@ class Producer:
         finally:
             under_way.pop(key, None)
 
-    def _put_with_others(self, items: list[Entry], sync: bool, batch: bool) -> None:
+    def _put_with_others(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
         client = self._client
         now_us = client.take_turn(self._reserve, (items,))
+        first = items[0]
+        if once is not None:
+            once.announce(first.slot, first.number, len(items), sync)
         self._copy(items, now_us, sync, batch)
-        if sync:
-            offer = Offered(client, items[0]) if len(items) == 1 else None
-            self._commits.wait(self._commits.ticket(), self._publish_committed, items, offer)
+        ticket = self._commits.ticket()
+        if not sync:
+            client.take_turn(self._publish, (items, once))
+        elif once is not None:
+            self._commits.wait(ticket, self._publish_once, (items, once))
+        else:
+            offer = Offered(client, first) if len(items) == 1 else None
+            self._commits.wait(ticket, self._publish_committed, items, offer)
             if client.offering:
                 client.end_offer([(item.slot, item.number) for item in items])
-        else:
-            client.take_turn(self._publish, (items,))
 
     def _reserve(self, items: list[Entry]) -> int:
         """Slots and room for all of them, or as if nothing had been tried."""
@@ -450,6 +491,13 @@ class Producer:
         )
 
     def _publish_committed(self, led: bool, items: list[Entry]) -> None:
+        self._publish_synced(led, items, None)
+
+    def _publish_once(self, led: bool, batch: tuple[list[Entry], Once]) -> None:
+        items, once = batch
+        self._publish_synced(led, items, once)
+
+    def _publish_synced(self, led: bool, items: list[Entry], once: Once | None) -> None:
         if led:
             self._kernel.synced()
         if self._client.offering:
@@ -457,18 +505,21 @@ class Producer:
         first = items[0]
         if self._client.is_filling(first.slot, first.number):  # else a leader did, and had no time to say so
             self._kernel.committed(len(items), 0 if led else 1)
-            self._publish(items)
+            self._publish(items, once)
         else:
             self._kernel.commit()
 
-    def _publish(self, items: list[Entry]) -> None:
+    def _publish(self, items: list[Entry], once: Once | None) -> None:
         now_us = self._clock.wall_us()
         wake = len(items)
         for item in items:
             if item.deliver_us > now_us:
                 wake = L.MASK32  # it may be the next one that all have to wait for
         first, last = items[0], items[-1]
-        self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake)
+        publisher = batch = 0
+        if once is not None:
+            publisher, batch = once.due()
+        self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake, publisher, batch)
 
     def _full(self, code: int, item: Entry) -> PenstockError:
         options = self._client.options

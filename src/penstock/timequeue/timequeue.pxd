@@ -23,7 +23,7 @@ cdef class TimeQueue:
 
     cpdef Client _mine(self)
     cpdef bint _is_synced(self, object durability) except -1
-    cpdef int _put(self, list items, object timeout, object durability) except -1
+    cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1
     @cython.locals(client=object)  # its methods are passed on
-    cpdef object _put_when_room(self, list items, double timeout, bint sync)
+    cpdef object _put_when_room(self, list items, double timeout, bint sync, object once=*)
     cdef list _receive(self, u64 most, object wait_s, object lease)

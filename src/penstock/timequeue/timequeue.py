@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,8 @@ from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import ClaimInfo, Receiver, ReceiverInfo
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.leases import Consumer
-from penstock.timequeue.puts import Entry, Producer, entries, entry
+from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
+from penstock.timequeue.puts import Entry, Once, Producer, entries, entry
 
 DURABILITIES = ("commit", "relaxed")
 
@@ -198,6 +199,78 @@ class TimeQueue:
             self._put(items, timeout, durability)
         return MessageIds(self._id_prefix, items)
 
+    def put_once(
+        self,
+        publisher: str,
+        number: int,
+        bodies: Iterable[Any],
+        *,
+        deliver_at: float | datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> MessageIds | None:
+        """``put_many`` of a publisher's numbered batch, which is published once: None, and nothing is put, if the queue
+        remembers this number of this publisher or a higher one. So whoever does not know whether a call came through,
+        since something died, calls again with the same number. Numbers of a publisher grow, from 0 or more.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> len(q.put_once("nightly", 7, [b"a", b"b"]))
+        2
+        >>> q.put_once("nightly", 7, [b"a", b"b"]) is None, q.qsize()
+        (True, 2)
+        """
+        if isinstance(bodies, str | bytes | bytearray | memoryview):
+            raise Misuse("put_once takes several bodies")
+
+        def made() -> list[Entry]:
+            return entries(bodies, self._clock.wall_us(), deliver_at, delay, priority, type, key, headers)
+
+        return self.put_entries_once(publisher, number, made, timeout, durability)
+
+    def put_entries_once(
+        self,
+        publisher: str,
+        number: int,
+        make: Callable[[], list[Entry]],
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> MessageIds | None:
+        """``put_once`` of entries, which are made only if they are to be put."""
+        with OncePut(self._mine(), publisher, number, wait_s=self._busy_s) as once:
+            if once.is_done():
+                return None
+            items = make()
+            if not items:
+                once.remember()
+                return MessageIds(self._id_prefix, items)
+            try:
+                self._put(items, timeout, durability, once)
+            except AlreadyPublished:
+                return None
+        return MessageIds(self._id_prefix, items)
+
+    def put_entries(
+        self, items: list[Entry], timeout: float | None = None, durability: str | None = None
+    ) -> MessageIds:
+        """``put_many`` of entries."""
+        if items:
+            self._put(items, timeout, durability)
+        return MessageIds(self._id_prefix, items)
+
+    def publishers(self) -> list[PublisherInfo]:
+        """Those whose batches are put once, with the last number of each."""
+        return publishers(self._mine())
+
+    def forget_publisher(self, name: str) -> bool:
+        """Forget a publisher: its numbers may be published again. False if there is none of this name."""
+        return forget(self._mine(), name, wait_s=self._busy_s)
+
     async def aput(
         self,
         body: Any,
@@ -243,30 +316,30 @@ class TimeQueue:
             raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
         return durability == "commit"
 
-    def _put(self, items: list[Entry], timeout: float | None, durability: str | None) -> None:
+    def _put(self, items: list[Entry], timeout: float | None, durability: str | None, once: Once | None = None) -> None:
         self._mine()
         sync = self._is_synced(durability)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         try:
-            self._producer.put(items, sync, True)
+            self._producer.put(items, sync, True, once)
         except QueueFull:
             if timeout is None:
                 raise
-            self._put_when_room(items, timeout, sync)
+            self._put_when_room(items, timeout, sync, once)
 
     def _put_together(self, items: list[Entry], sync: bool) -> None:
         self._mine()
         self._producer.put(items, sync, False)
 
-    def _put_when_room(self, items: list[Entry], timeout: float, sync: bool) -> None:
+    def _put_when_room(self, items: list[Entry], timeout: float, sync: bool, once: Once | None = None) -> None:
         client = self._mine()
         deadline = time.monotonic() + timeout
         while True:
             # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
             seen = client.turn(client.kernel.arm, L.H_ROOM)
             try:
-                self._producer.put(items, sync, True)
+                self._producer.put(items, sync, True, once)
                 return
             except QueueFull:
                 left_s = deadline - time.monotonic()
