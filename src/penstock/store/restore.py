@@ -40,9 +40,10 @@ from penstock.store.words import Words, compiled
 
 DAMAGED = "damaged"
 CHUNK_UNITS = 1 << 15  # 8 MiB are scanned at a time
-THREADS = 2  # that look for records: with more, memory is what they wait for
+THREADS = 2  # that look for records, or write: with more, memory is what they wait for
 CHUNKS_AHEAD = 4  # that are looked at, or wait to be noted
-PIECE_WORDS = 1 << 22  # 32 MiB of a kernel are written before a sync of them begins
+PIECE_WORDS = 1 << 20  # 8 MiB of a kernel are written by one thread
+PIECE_SLOTS = PIECE_WORDS // L.SLOT_WORDS
 FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
@@ -421,7 +422,7 @@ class Restore:
                 words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
             self._synced(self.files.sync_kernel)
         if self.trusted or self.scan.unpublished:  # else all say so already; and what is trusted is a copy, mended
-            write_published(words, self.image, self.image[L.H_SLOTS_AT], self.image[L.H_SLOTS])
+            self._write_published(words)
             self._synced(self.files.sync_kernel)
         write_back(words, self.image, 0, IDENTITY.start)
         write_back(words, self.image, IDENTITY.stop, L.H_REPAIRING)
@@ -434,23 +435,39 @@ class Restore:
         words.raw(L.H_REPAIRING, 0)
         self._synced(self.files.sync_kernel)
 
+    def _write_published(self, words: Words) -> None:
+        """Slots that wait say so before anything else is written: the word of another member of a batch may be all that
+        says that it was published."""
+        slots_at, slots = self.image[L.H_SLOTS_AT], self.image[L.H_SLOTS]
+
+        def write_some(first: int) -> int:
+            return write_published(words, self.image, slots_at, first, min(first + PIECE_SLOTS, slots))
+
+        self._write_pieces(write_some, range(0, slots, PIECE_SLOTS))
+
     def _write_rest(self, words: Words, first: int) -> None:
-        """Where compiled code lets two threads run, one gives pieces to the disk while the next are written: their
-        order is of no importance. A large kernel would otherwise wait for the disk with all of it at the end."""
+        """Their order is of no importance."""
         end = len(self.image)
-        if not compiled or end - first <= PIECE_WORDS:
-            write_back(words, self.image, first, end)
+
+        def write_some(piece: int) -> int:
+            return write_back(words, self.image, piece, min(piece + PIECE_WORDS, end))
+
+        self._write_pieces(write_some, range(first, end, PIECE_WORDS))
+
+    def _write_pieces(self, write_some: Callable[[int], int], pieces: range) -> None:
+        """Where compiled code lets several threads run, two write, and what they have written goes to the disk
+        meanwhile: a large kernel would otherwise wait for it with everything at the end."""
+        if not compiled or len(pieces) == 1:
+            for piece in pieces:
+                write_some(piece)
             return
-        with ThreadPoolExecutor(1) as second:
+        with ThreadPoolExecutor(THREADS) as threads, ThreadPoolExecutor(1) as disk:
             syncing: Future[None] | None = None
-            unsynced = 0
-            for piece in range(first, end, PIECE_WORDS):
-                unsynced += write_back(words, self.image, piece, min(piece + PIECE_WORDS, end))
-                if unsynced and (syncing is None or syncing.done()):
+            for changed in threads.map(write_some, pieces):
+                if changed and (syncing is None or syncing.done()):
                     if syncing:
                         syncing.result()
-                    syncing = second.submit(self._synced, self.files.sync_kernel)
-                    unsynced = 0
+                    syncing = disk.submit(self._synced, self.files.sync_kernel)
             if syncing:
                 syncing.result()
 

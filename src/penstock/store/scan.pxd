@@ -135,9 +135,11 @@ cdef u64 _varied(u64[::1] entries, u64 count, u64 width, u64 word) noexcept
 cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift) except -1
 @cython.locals(i=u64, digit=u64, to=u64, field=u64)
 cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift, u64[::1] places) noexcept
-@cython.locals(index=u64, changed=u64)
 @cython.locals(slot=u64, at=u64, word=u64, changed=u64)
-cpdef u64 write_published(Words words, const u64[::1] image, u64 slots_at, u64 slots) except? 1
+cpdef u64 write_published(Words words, const u64[::1] image, u64 slots_at, u64 first, u64 end) except? 1
+@cython.locals(slot=u64, at=u64, word=u64, changed=u64)
+cdef u64 _store_published(Words words, const u64[::1] image, u64 slots_at, u64 first, u64 end) noexcept nogil
+@cython.locals(index=u64, changed=u64)
 cpdef u64 write_back(Words words, const u64[::1] image, u64 first, u64 end) except? 1
 @cython.locals(index=u64, changed=u64)
 cdef u64 _store(Words words, const u64[::1] image, u64 first, u64 end) noexcept nogil

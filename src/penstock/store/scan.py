@@ -64,7 +64,7 @@ class Scan:
         self.counts = array("Q", bytes(8 * L.LISTS))  # messages of each list
         self.unsorted = array("Q", bytes(8 * L.LISTS))  # not zero: not in the order of places
         self.live = 0
-        self.unpublished = 0  # live slots whose word does not say so
+        self.unpublished = 0  # live slots of batches whose word does not say so
         self.spilled: list[int] = []  # live slots whose body is a file
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
@@ -289,7 +289,7 @@ class Scan:
             self.doubtful.append(slot)
         self.view[at + L.S_INFO] = info
         self.view[at + L.S_WORD] = self.kernel.word_of(slot, number, L.STATE_WAITING)
-        self.unpublished += self.view[at + L.S_WORD] != old[at + L.S_WORD]
+        self.unpublished += self.view[at + _BATCH] & L.MASK32 > 1 and self.view[at + L.S_WORD] != old[at + L.S_WORD]
         if number > self.highest:
             self.highest = number
         self.live += 1
@@ -588,15 +588,30 @@ def _place(source: Any, target: Any, count: int, width: int, word: int, shift: i
 # ---------------------------------------------------------------- writing back
 
 
-def write_published(words: Words, image: Any, slots_at: int, slots: int) -> int:
-    """Of the slots that the image says are waiting, the identity words alone; how many did not say so yet. They come
-    before everything else: the word of another member of a batch may be all that says that it was published."""
+def write_published(words: Words, image: Any, slots_at: int, first: int, end: int) -> int:
+    """Of slots ``first`` to ``end`` that the image says are waiting, the identity words alone; how many did not say so
+    yet. Other threads run meanwhile, as with ``write_back``."""
+    if cython.compiled and not rig.watching and slots_at + end * L.SLOT_WORDS <= words.size:
+        with cython.nogil:
+            return _store_published(words, image, slots_at, first, end)
     changed = 0
-    for slot in range(slots):
+    for slot in range(first, end):
         at = slots_at + slot * L.SLOT_WORDS
         word = image[at]
         if (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and words.load(at) != word:
             words.raw(at, word)
+            changed += 1
+    return changed
+
+
+def _store_published(words: Words, image: Any, slots_at: int, first: int, end: int) -> int:
+    """Of the compiled core, like ``_store``."""
+    changed = 0
+    for slot in range(first, end):
+        at = slots_at + slot * L.SLOT_WORDS
+        word = image[at]
+        if (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and words.start[at] != word:
+            words.start[at] = word
             changed += 1
     return changed
 
