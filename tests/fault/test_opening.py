@@ -215,7 +215,16 @@ def public() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
+    _reopen(folder)
     shutil.rmtree(folder)
+
+
+def _reopen(folder: Path) -> None:
+    """Whoever is not root may not empty a folder that may not be written."""
+    folder.chmod(0o755)
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            _reopen(entry)
 
 
 def _unprivileged(say: Any, work: Callable[[], Any]) -> None:

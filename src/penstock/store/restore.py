@@ -33,10 +33,11 @@ from penstock.store.publishfiles import PublishFiles, State
 from penstock.store.publishing import NO_ENTRY as NO_PUBLISHER
 from penstock.store.publishing import Publishing
 from penstock.store.recovery import Finding, Image
-from penstock.store.scan import Scan, write_back, write_published
+from penstock.store.scan import Scan
 from penstock.store.trust import COPIED, IDENTITY, changed
 from penstock.store.trust import needed as needed
 from penstock.store.words import Words, compiled
+from penstock.store.writeback import write_back, write_published
 
 DAMAGED = "damaged"
 CHUNK_UNITS = 1 << 15  # 8 MiB are scanned at a time

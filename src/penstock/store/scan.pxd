@@ -1,9 +1,8 @@
 cimport cython
 from penstock.store cimport checksum
 from penstock.store cimport layout as L
-from penstock.store cimport rig
+from penstock.store cimport sorting
 from penstock.store.kernel cimport Kernel
-from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
 ctypedef unsigned int u32
@@ -12,8 +11,6 @@ cdef extern from *:
     void c_prefetch "__builtin_prefetch"(const void* address, int for_writing) nogil
 
 cdef u64 _ENTRY
-cdef u64 _DIGIT_BITS
-cdef u64 _DIGITS
 cdef u64 _AHEAD
 
 cdef inline void _fetch(u64[::1] view, u64 at) noexcept nogil:
@@ -117,29 +114,3 @@ cdef class Scan:
 
 @cython.locals(which=u64)
 cdef inline u64 _list_of(u64 info) noexcept
-@cython.locals(least=u64, i=u64)
-cdef u64 _least(u64[::1] keys, u64 count) noexcept
-@cython.locals(most=u64, i=u64)
-cdef u64 _most(u64[::1] keys, u64 count) noexcept
-@cython.locals(i=u64)
-cdef void _pack(u64[::1] keys, u64 count, u64 least, u64 bits) noexcept
-@cython.locals(one=u64, mask=u64, i=u64)
-cdef void _unpack(u64[::1] slots, u64 count, u32[::1] members, u64 bits) noexcept
-@cython.locals(i=u64)
-cdef void _narrow(u64[::1] slots, u64 count) noexcept
-@cython.locals(source="unsigned long long[::1]", target="unsigned long long[::1]", back=u64, word=u64, varied=u64,
-               shift=u64)
-cdef object _sort(u64[::1] entries, u64 count, u64 width)
-@cython.locals(varied=u64, falls=u64, i=u64)
-cdef u64 _varied(u64[::1] entries, u64 count, u64 width, u64 word) noexcept
-cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift) except -1
-@cython.locals(i=u64, digit=u64, to=u64, field=u64)
-cdef void _place(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift, u64[::1] places) noexcept
-@cython.locals(slot=u64, at=u64, word=u64, changed=u64)
-cpdef u64 write_published(Words words, const u64[::1] image, u64 slots_at, u64 first, u64 end) except? 1
-@cython.locals(slot=u64, at=u64, word=u64, changed=u64)
-cdef u64 _store_published(Words words, const u64[::1] image, u64 slots_at, u64 first, u64 end) noexcept nogil
-@cython.locals(index=u64, changed=u64)
-cpdef u64 write_back(Words words, const u64[::1] image, u64 first, u64 end) except? 1
-@cython.locals(index=u64, changed=u64)
-cdef u64 _store(Words words, const u64[::1] image, u64 first, u64 end) noexcept nogil

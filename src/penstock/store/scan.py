@@ -4,8 +4,7 @@ object for each message.
 
 Works on a private image of the new kernel, which is also its table: while the scan runs, a slot of the image holds what
 the newest record that names it says. Slots are in no order of anything else, so where the loops go from slot to slot,
-those that come next are fetched ahead. Never touches a file. The one store into a mapping is that of ``write_back``,
-which is the one of ``Words.raw``.
+those that come next are fetched ahead. Never touches a file, and never writes to a mapping.
 """
 
 from array import array
@@ -16,19 +15,15 @@ try:
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.store import checksum, rig
+from penstock.store import checksum, sorting
 from penstock.store import layout as L
-from penstock.store.files import private_memory
 from penstock.store.kernel import Kernel
-from penstock.store.words import Words
 
 # Words of a slot of the image that mean something else until ``decide`` and ``link`` are through.
 _BATCH = L.S_LINKS  # records of its batch, and its index there (pair)
 _AT = L.S_GAP  # where in ``order`` it is
 
-_ENTRY = 3  # words of an entry to sort: key, number, slot (or what goes with them)
-_DIGIT_BITS = 11  # sorted by so many at a time: six times for a word, and the places of all digits stay in the cache
-_DIGITS = 1 << _DIGIT_BITS
+_ENTRY = sorting.ENTRY
 _AHEAD = 16  # slots from now, one is fetched into the cache
 
 _FOUND = L.RECORD_WORDS  # of a record that was found: those of its header, but for the first
@@ -211,7 +206,7 @@ class Scan:
         ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a record that is newer
         than its slot's word, or was being filled by it, decides; otherwise the word is right: nobody published it.
         """
-        batches = _sort(self.batches, self.batched // _ENTRY, _ENTRY)
+        batches = sorting.sort(self.batches, self.batched // _ENTRY, _ENTRY)
         for slot in range(self.files + 1, self.slots):
             at = self.slots_at + slot * L.SLOT_WORDS
             word = old[at]
@@ -425,20 +420,20 @@ class Scan:
 
     def _link_list(self, which: int, count: int, order: Any) -> None:
         """A list whose order is not that of places: its ``count`` messages are sorted, and linked anew."""
-        keys = _memory(count)
+        keys = sorting.memory(count)
         members = array("I", bytes(4 * count))
         by_number = self._gather(which, keys, members, order)
         bits = count.bit_length()
-        least = _least(keys, count)
-        if by_number and (_most(keys, count) - least) >> (64 - bits) == 0:
-            _pack(keys, count, least, bits)
-            slots = _sort(keys, count, 1)
-            _unpack(slots, count, members, bits)
+        least = sorting.least_of(keys, count)
+        if by_number and (sorting.most_of(keys, count) - least) >> (64 - bits) == 0:
+            sorting.pack(keys, count, least, bits)
+            slots = sorting.sort(keys, count, 1)
+            sorting.unpack(slots, count, members, bits)
         else:
-            slots = _memory(count * _ENTRY)
+            slots = sorting.memory(count * _ENTRY)
             self._spread(slots, keys, members, count)
-            slots = _sort(slots, count, _ENTRY)
-            _narrow(slots, count)
+            slots = sorting.sort(slots, count, _ENTRY)
+            sorting.narrow(slots, count)
         for lane in range(L.LIST_WORDS):
             self.view[self.lists_at + which * L.LIST_WORDS + lane] = 0
         self._append_all(which, slots, count)
@@ -489,153 +484,6 @@ class Scan:
         self.view[at] = (head if head else slot) | (slot << 32)
 
 
-# ---------------------------------------------------------------- sorting
-
-
 def _list_of(info: int) -> int:
     which = L.LIST_READY if (info >> L.FLAGS_SHIFT) & L.FLAG_READY else L.LIST_TIMED
     return which + (info & 0xF)
-
-
-def _memory(words: int) -> Any:
-    return memoryview(private_memory(L.WORD_BYTES * max(words, 1))).cast("Q")
-
-
-def _least(keys: Any, count: int) -> int:
-    least: int = keys[0]
-    for i in range(1, count):
-        if keys[i] < least:
-            least = keys[i]
-    return least
-
-
-def _most(keys: Any, count: int) -> int:
-    most: int = keys[0]
-    for i in range(1, count):
-        if keys[i] > most:
-            most = keys[i]
-    return most
-
-
-def _pack(keys: Any, count: int, least: int, bits: int) -> None:
-    """A key and where it was, in one word: a third of what else is to be moved about."""
-    for i in range(count):
-        keys[i] = ((keys[i] - least) << bits) | i
-
-
-def _unpack(slots: Any, count: int, members: Any, bits: int) -> None:
-    one = 1  # a full word in the compiled core
-    mask = (one << bits) - 1
-    for i in range(count):
-        slots[i] = members[slots[i] & mask]
-
-
-def _narrow(slots: Any, count: int) -> None:
-    for i in range(count):
-        slots[i] = slots[i * _ENTRY + 2]
-
-
-def _sort(entries: Any, count: int, width: int) -> Any:
-    """Entries of ``width`` words by their first, those of three by key and number: digit by digit from the lowest,
-    keeping the order of equals. What is in order already, and digits that are the same in all entries, cost nothing.
-    Returns where the entries are then, here or elsewhere."""
-    source = entries
-    target = entries
-    spare = None
-    for back in range(1 if width == 1 else 2):
-        word = 0 if width == 1 else 1 - back
-        varied = _varied(source, count, width, word)
-        if varied and spare is None:
-            spare = _memory(count * width)
-            target = spare
-        for shift in range(0, 64, _DIGIT_BITS):
-            if (varied >> shift) & (_DIGITS - 1):
-                _move(source, target, count, width, word, shift)
-                source, target = target, source
-    return source
-
-
-def _varied(entries: Any, count: int, width: int, word: int) -> int:
-    """The bits in which a word of the entries is not always the same; 0 if they are in its order already."""
-    varied = 0
-    falls = 0
-    for i in range(1, count):
-        varied |= entries[i * width + word] ^ entries[word]
-        if entries[i * width + word] < entries[(i - 1) * width + word]:
-            falls = 1
-    return varied if falls else 0
-
-
-def _move(source: Any, target: Any, count: int, width: int, word: int, shift: int) -> None:
-    """All entries from source to target, in the order of one digit."""
-    places = array("Q", bytes(8 * (_DIGITS + 1)))
-    _place(source, target, count, width, word, shift, places)
-
-
-def _place(source: Any, target: Any, count: int, width: int, word: int, shift: int, places: Any) -> None:
-    for i in range(count):
-        places[((source[i * width + word] >> shift) & (_DIGITS - 1)) + 1] += 1
-    for digit in range(_DIGITS):
-        places[digit + 1] += places[digit]
-    for i in range(count):
-        digit = (source[i * width + word] >> shift) & (_DIGITS - 1)
-        to = places[digit] * width
-        places[digit] += 1
-        for field in range(width):
-            target[to + field] = source[i * width + field]
-
-
-# ---------------------------------------------------------------- writing back
-
-
-def write_published(words: Words, image: Any, slots_at: int, first: int, end: int) -> int:
-    """Of slots ``first`` to ``end`` that the image says are waiting, the identity words alone; how many did not say so
-    yet. Other threads run meanwhile, as with ``write_back``."""
-    if cython.compiled and not rig.watching and slots_at + end * L.SLOT_WORDS <= words.size:
-        with cython.nogil:
-            return _store_published(words, image, slots_at, first, end)
-    changed = 0
-    for slot in range(first, end):
-        at = slots_at + slot * L.SLOT_WORDS
-        word = image[at]
-        if (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and words.load(at) != word:
-            words.raw(at, word)
-            changed += 1
-    return changed
-
-
-def _store_published(words: Words, image: Any, slots_at: int, first: int, end: int) -> int:
-    """Of the compiled core, like ``_store``."""
-    changed = 0
-    for slot in range(first, end):
-        at = slots_at + slot * L.SLOT_WORDS
-        word = image[at]
-        if (word >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING and words.start[at] != word:
-            words.start[at] = word
-            changed += 1
-    return changed
-
-
-def write_back(words: Words, image: Any, first: int, end: int) -> int:
-    """Make words ``first`` to ``end`` of a mapped kernel those of the image; how many were not. What is right already
-    is left alone: a page without a change need not be written again. Other threads run meanwhile, unless a rig looks.
-    """
-    if cython.compiled and not rig.watching and end <= words.size:
-        with cython.nogil:
-            return _store(words, image, first, end)
-    changed = 0
-    for index in range(first, end):
-        if words.load(index) != image[index]:
-            words.raw(index, image[index])
-            changed += 1
-    return changed
-
-
-def _store(words: Words, image: Any, first: int, end: int) -> int:
-    """Of the compiled core: what ``Words.raw`` does, without a call for each word."""
-    changed = 0
-    for index in range(first, end):
-        if words.start[index] != image[index]:
-            words.start[index] = image[index]
-            changed += 1
-    return changed
