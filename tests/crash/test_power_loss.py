@@ -20,8 +20,8 @@ import penstock
 from penstock.store import rig
 from tests.crash import trial as t
 from tests.crash.ledger import Found, Sent, found, make_body
-from tests.crash.storage import EVERYTHING, KERNEL_ONLY, MODES, SECTORS
-from tests.crash.workload import NUMBERS_LEFT, Workload
+from tests.crash.storage import EVERYTHING, KERNEL_ONLY, MODES, SECTORS, Disk
+from tests.crash.workload import NUMBERS_LEFT, Killed, Workload, abandon
 from tests.snapshot import FAST
 
 SEEDS = 550
@@ -230,3 +230,48 @@ def test_crashed_after_every_effect(script: Callable[[Script], None], folder: Pa
                     raise
     assert len(seen) > 50
     trial.go_on(here, len(trial.disk.log))
+
+
+IMAGES = 400  # of the disk, of which one in some thirty was wrong
+
+
+def test_a_batch_that_was_given_up_does_not_come_back_in_part(folder: Path) -> None:
+    """It was synced and not published. Its slots were used again, behind another message, and of all that came after
+    only the new record is on disk: it says that the old one of its slot counts for nothing."""
+    path = folder / "given-up"
+    penstock.create(path, slots=30, data_bytes=40 << 10, index_sync_ms=0).close()
+    dying = penstock.open(path, busy_s=2)
+    other = penstock.open(path, busy_s=2)
+    disk = Disk(path)
+    put_between = False
+
+    def between(kind: str, target: str) -> None:
+        nonlocal put_between
+        if put_between and kind == rig.LOCK:
+            raise Killed
+        if kind == rig.SYNC and target.endswith("data.0"):
+            disk.between = None
+            other.put(b"behind them" + bytes(100), durability="relaxed")
+            disk.between = between
+            put_between = True
+
+    with disk:
+        disk.between = between
+        with pytest.raises(Killed):
+            dying.put_many([b"batch 0" + bytes(300), b"batch 1" + bytes(300)])
+        disk.between = None
+        abandon(dying)
+        begun = disk.now()
+        assert other._mine().turn(other._mine().return_from_dead) == 2
+        other.put(b"again" + bytes(100), durability="relaxed")
+        abandon(other)
+    rng = random.Random(5)
+    counts = Counter[int]()
+    for _ in range(IMAGES):
+        image = disk.image(rng, rng.randint(begun, disk.now()), SECTORS)
+        image.reboot(disk.kernel, rng)
+        image.write(disk.root)
+        with penstock.open(path, busy_s=2) as q:
+            counts[sum(message.data.startswith(b"batch") for message in q.browse(state="all"))] += 1
+    disk.close()
+    assert set(counts) == {0, 2}, counts

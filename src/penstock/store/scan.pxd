@@ -61,10 +61,12 @@ cdef class Scan:
     @cython.locals(at=u64, last=u64, size=u64, units=u64, number=u64, slot=u64, batch=u64, index=u64, place=u64,
                    seed=u32, check=u32, head="const unsigned char*", start=u64)
     cdef u64 _valid(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 end) noexcept nogil
-    @cython.locals(number=u64, where=u64, index=u64, slot=u64, last=u64)
+    @cython.locals(number=u64, where=u64, index=u64, slot=u64, last=u64, newest=u64, counts=bint)
     cdef void _note(self, u64[::1] found, u64 at, u32[::1] order, u64[::1] batches, const u64[::1] old) noexcept
     @cython.locals(word=u64)
     cdef bint _was_given_up(self, const u64[::1] old, u64 slot, u64 number) noexcept
+    @cython.locals(batch=u64, n=u64)
+    cdef void _take_back(self, u64 slot, u64 number, u64[::1] batches) noexcept
     @cython.locals(n=u64)
     cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
 
@@ -77,7 +79,7 @@ cdef class Scan:
     cdef bint _is_word(self, u64 slot, u64 word) noexcept
     @cython.locals(size=u64, base=u64)
     cdef bint _whole(self, u64 number, u64 batch, u64[::1] batches) noexcept
-    @cython.locals(low=u64, high=u64, middle=u64, found=u64)
+    @cython.locals(low=u64, high=u64, middle=u64, found=u64, given_up=u64)
     cdef u64 _count_batch(self, u64 base, u64 size, u64[::1] batches) noexcept
     @cython.locals(tag=u64, info=u64, before=u64, ours=bint)
     cdef int _keep(self, u64 slot, u64 at, u64 number, const u64[::1] old, bint same, bint tagged) except -1

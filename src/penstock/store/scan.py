@@ -47,7 +47,7 @@ class Scan:
         self.signature = signature
         self.order = array("I")  # slots by place: sentinels, and every record that counted when it was found
         self.ordered = 0
-        self.batches = array("Q")  # (first number, records of the batch << 32 | found, 0): neighbours in one entry
+        self.batches = array("Q")  # (first number, records of the batch << 32 | found, given up): neighbours in one
         self.batched = 0
         self.last_base = 0  # the batch that was last looked for, and whether it is whole
         self.last_size = 0
@@ -123,8 +123,8 @@ class Scan:
     def _grow(self, most: int) -> None:
         if len(self.order) < self.ordered + most:
             self.order.frombytes(bytes(self.order.itemsize * most))
-        if len(self.batches) < self.batched + _ENTRY * most:
-            self.batches.frombytes(bytes(self.batches.itemsize * _ENTRY * most))
+        if len(self.batches) < self.batched + 2 * _ENTRY * most:  # each may note one and take another back
+            self.batches.frombytes(bytes(self.batches.itemsize * 2 * _ENTRY * most))
 
     def _valid(self, words: Any, data: Any, first: int, unit: int, end: int) -> int:
         """How many units the record at ``unit`` takes; 0 if it is none."""
@@ -156,14 +156,20 @@ class Scan:
         number = found[at + L.R_NUMBER]
         where = found[at + L.R_SLOT_BATCH]
         index = found[at + L.R_INDEX_LENGTH] & L.MASK32
+        last = found[at + L.R_META_CHECK]
         self.records += 1
-        if where >> 32 > 1 and not self._was_given_up(old, where & L.MASK32, number):
-            self._note_batch(number - index, where >> 32, batches)
         slot = self.slots_at + (where & L.MASK32) * L.SLOT_WORDS
         self.view[slot + L.S_LEASE_US] = 0  # which it is; a page that is read before it is written costs two faults
-        if number <= self.view[slot + L.S_WORD]:
+        newest = self.view[slot + L.S_WORD]
+        # The slot of a batch that was synced and published is used again only after an index sync, which knows the
+        # others. So a record of such a batch with a newer one of its slot says nothing for them: it was given up.
+        counts = number >= newest or not (last >> 16) & L.FLAG_BATCHED
+        if where >> 32 > 1 and counts and not self._was_given_up(old, where & L.MASK32, number):
+            self._note_batch(number - index, where >> 32, batches)
+        if number <= newest:
             return  # an earlier message of this slot
-        last = found[at + L.R_META_CHECK]
+        if newest != 0 and not self._was_given_up(old, where & L.MASK32, newest):
+            self._take_back(slot, newest, batches)
         self.view[slot + L.S_WORD] = number
         self.view[slot + L.S_DELIVER_US] = found[at + L.R_DELIVER_US]
         self.view[slot + L.S_PLACE] = found[at + _PLACE]
@@ -179,6 +185,16 @@ class Scan:
         """A slot of a published batch keeps its number until its word is on disk; one that is given up gets another."""
         word = old[self.slots_at + slot * L.SLOT_WORDS]
         return word >> L.NUMBER_SHIFT > number and self._is_word(slot, word)
+
+    def _take_back(self, slot: int, number: int, batches: Any) -> None:
+        """A record that was noted for this slot has a newer one."""
+        batch = self.view[slot + _BATCH]
+        if batch & L.MASK32 > 1 and (self.view[slot + L.S_INFO] >> L.FLAGS_SHIFT) & L.FLAG_BATCHED:
+            n = self.batched
+            batches[n] = number - (batch >> 32)
+            batches[n + 1] = (batch & L.MASK32) << 32
+            batches[n + 2] = 1
+            self.batched = n + _ENTRY
 
     def _note_batch(self, base: int, batch: int, batches: Any) -> None:
         n = self.batched
@@ -264,12 +280,13 @@ class Scan:
                 low = middle + 1
             else:
                 high = middle
-        found = 0
+        found = given_up = 0
         while low * _ENTRY < self.batched and batches[low * _ENTRY] == base:
             if batches[low * _ENTRY + 1] >> 32 == size:
                 found += batches[low * _ENTRY + 1] & L.MASK32
+                given_up += batches[low * _ENTRY + 2]
             low += 1
-        return found
+        return found - given_up
 
     def _keep(self, slot: int, at: int, number: int, old: Any, same: bool, tagged: bool) -> None:
         """The slot's message lives. ``same``: the old words of the slot are about it."""
