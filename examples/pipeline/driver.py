@@ -1,0 +1,123 @@
+"""The Spark pipeline: four queries that read the inbound queue, each as a receiver of its own.
+
+Three pass on the messages of one type each; one sums up the sales by shop and window. Each writes into a queue of its
+own, every micro-batch once, whatever is killed: the claim that it reads outlives it, and the destination remembers the
+batches that it has.
+
+    python -m examples.pipeline.driver FOLDER        # Ctrl-C ends it; it goes on where it was when started again
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.spark import json_body, session
+
+from .journal import Journal
+from .plan import COUNTED, INBOUND, ROUTES, TOTALS, WINDOW_S, Folder
+
+EVENT = "n long, shop string, cents long, at_ms long"
+# How late a sale may come and still be counted: the pipeline may stand still for a while.
+LATE = "1 hour"
+TRIGGER = "300 milliseconds"  # four queries share two cores
+PROGRESS_EVERY_S = 0.5
+# Quick to start: it runs for too short a time to be worth optimising.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def events(spark: SparkSession, folder: Folder, kind: str) -> DataFrame:
+    """The messages of a type, parsed. The query that reads them is the receiver ``kind`` of the inbound queue."""
+    stream = spark.readStream.format("penstock").option("receiver", kind).option("types", kind)
+    return stream.load(str(folder.queue(INBOUND))).withColumn("event", json_body(EVENT))
+
+
+def routed(messages: DataFrame) -> DataFrame:
+    """Each message as the destination gets it: with its id and the time when it was due in the inbound queue."""
+    due_us = F.unix_micros(F.greatest("enqueued_at", "deliver_at"))
+    return messages.select(
+        _json(F.col("id").alias("inbound_id"), "event.*", due_us.alias("due_us")), "type", "key", "priority"
+    )
+
+
+def totals(sales: DataFrame) -> DataFrame:
+    """Number and sum of the sales of a shop in a window, whenever they change. ``check`` sums up who they were."""
+    by_window = (
+        sales.select("key", "event.*", F.timestamp_millis("event.at_ms").alias("at"))
+        .withWatermark("at", LATE)
+        .groupBy(F.window("at", f"{WINDOW_S} seconds"), "key")
+        .agg(F.count("*").alias("sales"), F.sum("cents").alias("cents"), F.sum("n").alias("check"))
+    )
+    start_s = F.unix_seconds("window.start").alias("start_s")
+    return by_window.select(
+        _json(start_s, F.col("key").alias("shop"), "sales", "cents", "check"), F.lit("total").alias("type"), "key"
+    )
+
+
+def _json(*columns: Column | str) -> Column:
+    return F.to_json(F.struct(*columns)).alias("body")
+
+
+def start(rows: DataFrame, folder: Folder, destination: str, mode: str) -> Any:
+    return (
+        rows.writeStream.format("penstock")
+        .queryName(destination)
+        .outputMode(mode)
+        .option("checkpointLocation", str(folder.checkpoint(destination)))
+        .trigger(processingTime=TRIGGER)
+        .start(str(folder.queue(destination)))
+    )
+
+
+def run(spark: SparkSession, folder: Folder) -> None:
+    queries = [start(routed(events(spark, folder, kind)), folder, queue, "append") for kind, queue in ROUTES.items()]
+    queries.append(start(totals(events(spark, folder, COUNTED)), folder, TOTALS, "update"))
+    journal = Journal(folder.journal("driver"))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        for query in queries:
+            if query.exception() is not None:
+                raise query.exception()
+        journal.write({"at_s": time.time(), "pid": os.getpid(), "queries": [_progress(query) for query in queries]})
+        time.sleep(PROGRESS_EVERY_S)
+
+
+def _progress(query: Any) -> dict[str, Any]:
+    last = query.lastProgress
+    return {
+        "name": query.name,
+        "ready": "nitializing" not in query.status["message"],
+        "batch": last["batchId"] if last else None,
+        "rows": last["numInputRows"] if last else 0,
+        "took_ms": last["durationMs"].get("triggerExecution", 0) if last else 0,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="that an earlier run of the example has left")
+    folder = Folder(parser.parse_args().folder.resolve())
+    settings = {
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Djava.io.tmpdir={folder.scratch}",
+        "spark.local.dir": folder.scratch,
+        "spark.sql.warehouse.dir": folder.scratch / "warehouse",
+    }
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    spark = session("penstock-pipeline", master="local[2]", **settings)
+    try:
+        run(spark, folder)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
