@@ -2,7 +2,8 @@
 
 Three pass on the messages of one type each; one sums up the sales by shop and window. Each writes into a queue of its
 own, every micro-batch once, whatever is killed: the claim that it reads outlives it, and the destination remembers the
-batches that it has.
+batches that it has. For the sums, of which every change is published (``update``), that takes a ``foreachBatch``: Spark
+lets a data source in Python only append.
 
     python -m examples.pipeline.driver FOLDER        # Ctrl-C ends it; it goes on where it was when started again
 """
@@ -10,6 +11,7 @@ batches that it has.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import time
@@ -19,6 +21,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import penstock
 from penstock.spark import json_body, session
 
 from .journal import Journal
@@ -65,20 +68,35 @@ def _json(*columns: Column | str) -> Column:
     return F.to_json(F.struct(*columns)).alias("body")
 
 
-def start(rows: DataFrame, folder: Folder, destination: str, mode: str) -> Any:
-    return (
-        rows.writeStream.format("penstock")
-        .queryName(destination)
-        .outputMode(mode)
-        .option("checkpointLocation", str(folder.checkpoint(destination)))
-        .trigger(processingTime=TRIGGER)
-        .start(str(folder.queue(destination)))
-    )
+class PutOnce:
+    """A sink for small results: the batch has a number, so that the queue takes it once."""
+
+    def __init__(self, queue: Path, checkpoint: Path) -> None:
+        self._queue = queue
+        self._checkpoint = checkpoint
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        query = json.loads((self._checkpoint / "metadata").read_text())["id"]  # a new checkpoint is a new query
+        drafts = [penstock.Draft(**row.asDict()) for row in frame.collect()]
+        if drafts:
+            with penstock.open(self._queue) as queue:
+                queue.put_once(query, batch, drafts)
+
+
+def start(rows: DataFrame, folder: Folder, destination: str, *, changes: bool = False) -> Any:
+    """A query that adds its rows to the destination, or whatever has changed of them."""
+    queue, checkpoint = folder.queue(destination), folder.checkpoint(destination)
+    writer = rows.writeStream.queryName(destination).option("checkpointLocation", str(checkpoint))
+    if changes:
+        writer = writer.outputMode("update").foreachBatch(PutOnce(queue, checkpoint))
+    else:
+        writer = writer.format("penstock").option("path", str(queue))
+    return writer.trigger(processingTime=TRIGGER).start()
 
 
 def run(spark: SparkSession, folder: Folder) -> None:
-    queries = [start(routed(events(spark, folder, kind)), folder, queue, "append") for kind, queue in ROUTES.items()]
-    queries.append(start(totals(events(spark, folder, COUNTED)), folder, TOTALS, "update"))
+    queries = [start(routed(events(spark, folder, kind)), folder, queue) for kind, queue in ROUTES.items()]
+    queries.append(start(totals(events(spark, folder, COUNTED)), folder, TOTALS, changes=True))
     journal = Journal(folder.journal("driver"))
     parent = os.getppid()
     while os.getppid() == parent:
