@@ -1,6 +1,6 @@
-"""The Spark pipeline: four queries that read the inbound queue, each as a receiver of its own.
+"""The Spark pipeline: three queries that read the inbound queue, each as a receiver of its own.
 
-Three pass on the messages of one type each; one sums up the sales by shop and window. Each writes into a queue of its
+Two pass on the messages of one type each; one sums up the sales by shop and window. Each writes into a queue of its
 own, every micro-batch once, whatever is killed: the claim that it reads outlives it, and the destination remembers the
 batches that it has. For the sums, of which every change is published (``update``), that takes a ``foreachBatch``: Spark
 lets a data source in Python only append.
@@ -30,7 +30,7 @@ from .plan import COUNTED, INBOUND, ROUTES, TOTALS, WINDOW_S, Folder
 EVENT = "n long, shop string, cents long, at_ms long"
 # How late a sale may come and still be counted: the pipeline may stand still for a while.
 LATE = "1 hour"
-TRIGGER = "300 milliseconds"  # four queries share two cores
+TRIGGER = "300 milliseconds"  # the queries share two cores
 PROGRESS_EVERY_S = 0.5
 # Quick to start: it runs for too short a time to be worth optimising.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INBOUND = "inbound"  # the queue that all shops put into
-ROUTES = {"order": "warehouse", "payment": "bank", "alarm": "on-call"}  # each type has a queue of its own
+ROUTES = {"order": "warehouse", "payment": "bank"}  # each type has a queue of its own
 COUNTED = "sale"  # not passed on one by one: summed up by shop and window
 TOTALS = "totals"  # the queue that the sums go to
 DESTINATIONS = (*ROUTES.values(), TOTALS)
 TYPES = (*ROUTES, COUNTED)
 
-SHARES = {"order": 30, "payment": 25, "alarm": 5, "sale": 40}  # of a hundred messages
-PRIORITIES = {"order": 0, "payment": 3, "alarm": 9, "sale": 0}
+SHARES = {"order": 35, "payment": 25, "sale": 40}  # of a hundred messages
+EXPRESS_SHARE = 0.1  # of each type, with the priority of the second column
+PRIORITIES = {"order": (0, 9), "payment": (3, 12), "sale": (0, 1)}
 SHOPS = ("Bergen", "Graz", "Lyon", "Porto", "Riga", "Turku")
 WINDOW_S = 5
 

@@ -21,7 +21,7 @@ from typing import Any
 import penstock
 
 from .journal import Journal
-from .plan import INBOUND, PRIORITIES, SHARES, SHOPS, Folder
+from .plan import EXPRESS_SHARE, INBOUND, PRIORITIES, SHARES, SHOPS, Folder
 
 BATCH_MOST = 24
 DELAYED_SHARE = 0.2
@@ -39,12 +39,13 @@ class Event:
     cents: int
     at_ms: int
     delay_s: float = 0.0
+    priority: int = 0
 
     def draft(self) -> penstock.Draft:
         return penstock.Draft(
             body={"n": self.n, "shop": self.shop, "cents": self.cents, "at_ms": self.at_ms},
             deliver_at=self.at_ms / 1000 + self.delay_s if self.delay_s else None,
-            priority=PRIORITIES[self.type],
+            priority=self.priority,
             type=self.type,
             key=self.shop,
         )
@@ -64,7 +65,8 @@ def batches(producer: int, of: int, messages: int, start_s: float, seconds: floa
 def _event(rng: random.Random, n: int, at_ms: int) -> Event:
     kind = rng.choices(list(SHARES), list(SHARES.values()))[0]
     delay_s = round(rng.uniform(*DELAY_S), 3) if rng.random() < DELAYED_SHARE else 0.0
-    return Event(n, kind, rng.choice(SHOPS), rng.randint(100, 20_000), at_ms, delay_s)
+    priority = PRIORITIES[kind][rng.random() < EXPRESS_SHARE]
+    return Event(n, kind, rng.choice(SHOPS), rng.randint(100, 20_000), at_ms, delay_s, priority)
 
 
 def produce(folder: Folder, producer: int, all_batches: Iterator[list[Event]]) -> None:
