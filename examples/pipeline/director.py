@@ -21,10 +21,11 @@ from .plan import DESTINATIONS, INBOUND, MESSAGE_BYTES, SLOTS_LEAST, Folder
 
 LOOK_EVERY_S = 0.25
 KILL_PRODUCER_AT = 0.2  # share of all messages that are put by then
-KILL_DRIVER_AT = 0.35  # share of all messages that are through by then
+KILL_DRIVER_AT = 0.35  # share of all messages that are through by then, but not before it has run for a while:
+KILL_DRIVER_AFTER_S = 4.0
 DEAD_S = 1.5  # before it is started again
 SETTLE_S = 1.5  # after the last message: a duplicate would come now
-STALLED_S_MAX = 60.0  # without a single message coming through, or Spark coming up
+STALLED_S_MAX = 150.0  # without a single message coming through; Spark may take a minute to start where others compute
 
 
 class Failed(Exception):
@@ -135,13 +136,13 @@ class Director:
             self._look()
             self._see(*victims)
             self._persecute(victims[0], len(self.course.account.put))
-            self._persecute(victims[1], self.course.account.done)
+            self._persecute(victims[1], self._done_for_a_while())
             show(self.course)
             self._refuse_the_ended([driver, *consumers, *producers])
             if self.course.account.done != done:
                 moved_s, done = time.monotonic(), self.course.account.done
             if time.monotonic() - moved_s > STALLED_S_MAX:
-                self.course.happened("nothing has moved for a minute: given up")
+                self.course.happened("nothing moves any more: given up")
                 return
             if not self._is_over(victims, producers):
                 settled_s = None
@@ -218,6 +219,12 @@ class Director:
             self._children.start(victim.child)
             victim.restarted_s = time.time()
             course.happened(f"{victim.who} started again")
+
+    def _done_for_a_while(self) -> int:
+        """Messages that are through, once the first of them has been for some seconds."""
+        account = self.course.account
+        first_s = account.done_at[0][0] if account.done_at else time.time()
+        return account.done if time.time() > first_s + KILL_DRIVER_AFTER_S else 0
 
     def _is_over(self, victims: tuple[Victim, ...], producers: list[Child]) -> bool:
         course = self.course
