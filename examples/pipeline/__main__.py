@@ -37,7 +37,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m examples.pipeline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--messages", type=_at_least(100), default=40_000, help="in all (default: 40000)")
-    parser.add_argument("--seconds", type=_at_least(5, float), default=35.0, help="in which they are put (35)")
+    parser.add_argument("--seconds", type=_at_least(5, float), default=30.0, help="in which they are put (30)")
     parser.add_argument("--producers", type=_at_least(1), default=3, help="processes that put them (3)")
     parser.add_argument("--dir", type=Path, help="where everything is kept (default: build/pipeline-<time>)")
     options = parser.parse_args(arguments)

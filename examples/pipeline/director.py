@@ -23,9 +23,13 @@ LOOK_EVERY_S = 0.25
 KILL_PRODUCER_AT = 0.2  # share of all messages that are put by then
 KILL_DRIVER_AT = 0.35  # share of all messages that are through by then, but not before it has run for a while:
 KILL_DRIVER_AFTER_S = 4.0
+ALONE_S_MAX = 20.0  # that the producers let Spark start alone
 DEAD_S = 1.5  # before it is started again
 SETTLE_S = 1.5  # after the last message: a duplicate would come now
 STALLED_S_MAX = 150.0  # without a single message coming through; Spark may take a minute to start where others compute
+
+
+RUNNING = "running"
 
 
 class Failed(Exception):
@@ -68,7 +72,12 @@ class Sample:
 
     @property
     def backlog(self) -> int:
-        return self.queues[INBOUND].waiting + self.queues[INBOUND].pending
+        return left(self.queues[INBOUND])
+
+
+def left(stats: penstock.Stats) -> int:
+    """Messages that are still in a queue, whoever has them."""
+    return stats.waiting + stats.pending + stats.claimed + stats.filling
 
 
 @dataclass
@@ -90,6 +99,25 @@ class Course:
         self.events.append((time.time(), what))
 
 
+class Watch:
+    """Knows when to stop looking: all is through for a while, or nothing moves."""
+
+    def __init__(self) -> None:
+        self._moved_s = time.monotonic()
+        self._done = 0
+        self._over_s: float | None = None
+
+    def is_settled(self, over: bool) -> bool:
+        now_s = time.monotonic()
+        self._over_s = (self._over_s or now_s) if over else None
+        return self._over_s is not None and now_s > self._over_s + SETTLE_S
+
+    def is_stalled(self, done: int) -> bool:
+        if done != self._done:
+            self._moved_s, self._done = time.monotonic(), done
+        return time.monotonic() - self._moved_s > STALLED_S_MAX
+
+
 class Director:
     def __init__(self, folder: Folder, *, messages: int, producers: int, seconds: float) -> None:
         self._folder = folder
@@ -98,6 +126,7 @@ class Director:
         self._children = Children(folder.root / "logs", folder.scratch)
         self._follower = Follower(folder.root / "journals")
         self._queues: dict[str, penstock.TimeQueue] = {}
+        self._all: list[Child] = []
         self.course = Course(messages, time.time())
 
     def run(self, show: Callable[[Course], None]) -> None:
@@ -113,7 +142,7 @@ class Director:
 
     def held(self) -> dict[str, Held]:
         last = self.course.samples[-1].queues
-        return {name: Held(stats.puts, stats.waiting + stats.pending + stats.filling) for name, stats in last.items()}
+        return {name: Held(stats.puts, left(stats)) for name, stats in last.items()}
 
     def _make_queues(self) -> None:
         slots = max(2 * self.course.messages, SLOTS_LEAST)
@@ -122,44 +151,45 @@ class Director:
             self._queues[name] = penstock.create(path, slots=slots, data_bytes=slots * MESSAGE_BYTES)
 
     def _perform(self, show: Callable[[Course], None]) -> None:
-        producers = self._make_producers()
-        driver = Child("driver", "driver", self._folder.root)
-        consumers = [Child(f"consumer-{name}", "consumers", self._folder.root, name) for name in DESTINATIONS]
-        for child in (driver, *consumers, *producers):
-            self._children.start(child)
-        victims = (
-            Victim(producers[0], "producer 0", KILL_PRODUCER_AT),
-            Victim(driver, "Spark driver (Python and Java)", KILL_DRIVER_AT),
-        )
-        moved_s, done, settled_s = time.monotonic(), -1, None
+        driver = Victim(Child("driver", "driver", self._folder.root), "Spark driver (Python and Java)", KILL_DRIVER_AT)
+        self._start(driver.child)
+        for name in DESTINATIONS:
+            self._start(Child(f"consumer-{name}", "consumers", self._folder.root, name))
+        producer: Victim | None = None
+        watch = Watch()
         while True:
             self._look()
-            self._see(*victims)
-            self._persecute(victims[0], len(self.course.account.put))
-            self._persecute(victims[1], self._done_for_a_while())
+            self._see_driver(driver)
+            self._persecute(driver, self._done_for_a_while())
+            if producer is not None:
+                self._see_producer(producer)
+                self._persecute(producer, len(self.course.account.put))
+            elif self.course.spark == RUNNING or time.time() > self.course.start_s + ALONE_S_MAX:
+                producer = Victim(self._start_producers()[0], "producer 0", KILL_PRODUCER_AT)
             show(self.course)
-            self._refuse_the_ended([driver, *consumers, *producers])
-            if self.course.account.done != done:
-                moved_s, done = time.monotonic(), self.course.account.done
-            if time.monotonic() - moved_s > STALLED_S_MAX:
-                self.course.happened("nothing moves any more: given up")
+            self._refuse_the_ended()
+            over = producer is not None and producer.is_back and driver.is_back and self._is_all_through()
+            if watch.is_settled(over):
                 return
-            if not self._is_over(victims, producers):
-                settled_s = None
-            elif settled_s is None:
-                settled_s = time.monotonic() + SETTLE_S
-            elif time.monotonic() > settled_s:
+            if watch.is_stalled(self.course.account.done):
+                self.course.happened("nothing moves any more: given up")
                 return
             time.sleep(LOOK_EVERY_S)
 
-    def _make_producers(self) -> list[Child]:
+    def _start_producers(self) -> list[Child]:
+        """All that they know is the folder, a number, and how fast to be."""
         share, more = divmod(self.course.messages, self._producers)
         made = []
         for n in range(self._producers):
             arguments = ["--of", self._producers, "--messages", share + (n < more)]
-            arguments += ["--start", self.course.start_s, "--seconds", self._seconds]
+            arguments += ["--start", time.time(), "--seconds", self._seconds]
             made.append(Child(f"producer-{n}", "producers", self._folder.root, n, *arguments))
+            self._start(made[-1])
         return made
+
+    def _start(self, child: Child) -> None:
+        self._children.start(child)
+        self._all.append(child)
 
     # ------------------------------------------------------------ looking
 
@@ -177,23 +207,29 @@ class Director:
         queues = {name: queue.stats() for name, queue in self._queues.items()}
         self.course.samples.append(Sample(time.time(), len(account.put), account.done, queues))
 
-    def _see(self, producer: Victim, driver: Victim) -> None:
-        """Who works: Spark if its queries run, a producer if it has put something since."""
-        course = self.course
-        running = course.driver_pid is not None and course.driver_pid == driver.child.pid and driver.child.code is None
-        before, course.spark = course.spark, "running" if running else "dead" if driver.child.code else "starting"
-        if running and before != "running":
-            course.happened("Spark is up again" if driver.death else "Spark is up")
-        if running and driver.death is not None and driver.death.to_s is None:
+    def _see_driver(self, driver: Victim) -> None:
+        """Spark is there when its queries run."""
+        course, child = self.course, driver.child
+        running = child.code is None and course.driver_pid is not None and course.driver_pid == child.pid
+        before, course.spark = course.spark, RUNNING if running else "dead" if child.code else "starting"
+        if not running or before == RUNNING:
+            return
+        course.happened("Spark is up again" if driver.death else "Spark is up")
+        if driver.death is not None:
             driver.death.to_s = time.time()
-        if producer.restarted_s and producer.death and not producer.death.to_s:
-            last_s = course.put_by.get(producer.child.name, 0.0)
-            if last_s > producer.restarted_s or producer.child.code == 0:
-                producer.death.to_s = max(last_s, producer.restarted_s)
 
-    def _refuse_the_ended(self, children: list[Child]) -> None:
+    def _see_producer(self, producer: Victim) -> None:
+        """A producer is back when it has put something, or has nothing left to put."""
+        death, child = producer.death, producer.child
+        if death is None or death.to_s is not None or producer.restarted_s is None:
+            return
+        last_s = self.course.put_by.get(child.name, 0.0)
+        if last_s > producer.restarted_s or child.code == 0:
+            death.to_s = max(last_s, producer.restarted_s)
+
+    def _refuse_the_ended(self) -> None:
         """Nobody ends before the end but a producer that is through."""
-        for child in children:
+        for child in self._all:
             if child.code is None or child.is_killed or (child.code == 0 and child.name.startswith("producer")):
                 continue
             log = self._folder.log(child.name)
@@ -226,12 +262,8 @@ class Director:
         first_s = account.done_at[0][0] if account.done_at else time.time()
         return account.done if time.time() > first_s + KILL_DRIVER_AFTER_S else 0
 
-    def _is_over(self, victims: tuple[Victim, ...], producers: list[Child]) -> bool:
-        course = self.course
-        queues = course.samples[-1].queues.values()
-        return (
-            all(victim.is_back for victim in victims)
-            and all(child.code == 0 for child in producers)
-            and course.account.done >= course.messages
-            and not any(stats.waiting + stats.pending + stats.filling for stats in queues)
-        )
+    def _is_all_through(self) -> bool:
+        producers = [child for child in self._all if child.name.startswith("producer")]
+        in_queues = sum(held.left for held in self.held().values())
+        is_done = self.course.account.done >= self.course.messages and not in_queues
+        return is_done and all(child.code == 0 for child in producers)

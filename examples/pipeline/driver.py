@@ -111,7 +111,7 @@ def _progress(query: Any) -> dict[str, Any]:
     last = query.lastProgress
     return {
         "name": query.name,
-        "ready": "nitializing" not in query.status["message"],
+        "ready": last is not None or query.status["message"].startswith("Waiting"),
         "batch": last["batchId"] if last else None,
         "rows": last["numInputRows"] if last else 0,
         "took_ms": last["durationMs"].get("triggerExecution", 0) if last else 0,

@@ -12,7 +12,7 @@ from .director import Course
 from .plan import SHOPS, WINDOW_S
 from .plots import Series, Span, histogram, over_time
 
-LATENCY_STEPS_MS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
+LATENCY_STEPS_MS = (250, 500, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000, 40_000)
 
 STYLE = """
 :root { --ink: #1b2430; --soft: #66717f; --line: #dfe4ea; --page: #f5f7f9; --card: #fff;
@@ -33,6 +33,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .figures b { display: block; font-size: 24px; color: var(--ink); font-variant-numeric: tabular-nums }
 .verdict { display: inline-block; border-radius: 99px; padding: 3px 14px; color: #fff; font-weight: 600 }
 .good { background: #16805f } .bad { background: #c23347 }
+.account th:nth-child(2), .account td:nth-child(2) { text-align: left }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { text-align: right; padding: 5px 10px; border-bottom: 1px solid var(--line) }
 th { color: var(--soft); font-weight: 500 } th:first-child, td:first-child { text-align: left }
@@ -78,7 +79,7 @@ def page(course: Course, account: dict[str, Any]) -> str:
 <section><h2>From due to delivered</h2>
 <p>Routed messages only, those that waited for a killed Spark included.</p>
 {histogram(_latencies(course.account.late_s), "messages")}</section>
-<section><h2>The account</h2>
+<section class="account"><h2>The account</h2>
 <p>From the journals of producers and consumers, message by message, and from the queues' own counts.</p>
 {_types(account)}</section>
 <section><h2>Sales by shop in windows of {WINDOW_S} seconds</h2>

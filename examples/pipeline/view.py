@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .director import Course
+from .director import RUNNING, Course
 from .plan import DESTINATIONS, INBOUND, ROUTES, TOTALS
 
 PLAIN_EVERY_S = 2.0
@@ -71,7 +71,7 @@ def picture(course: Course) -> Any:
     now = course.samples[-1]
     put, done = rates(course)
     inbound = now.queues[INBOUND]
-    alive = course.spark == "running"
+    alive = course.spark == RUNNING
     figures = Table.grid(padding=(0, 2))
     for _ in range(2):
         figures.add_column(justify="left", style="dim")
