@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from .report import page
 from .view import live_view, summary
 
 STOPPED = 130  # as a shell says for Ctrl-C
+STOPPING = (signal.SIGINT, signal.SIGTERM)  # whoever ends us, nobody is left behind
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -72,13 +74,17 @@ def missing() -> str | None:
 
 
 def run(options: argparse.Namespace, folder: Folder) -> int:
-    director = Director(folder, messages=options.messages, producers=options.producers, seconds=options.seconds)
+    # Of Spark, for a while only. Not in the folder: it has sockets, whose paths must be short.
+    scratch = Path(tempfile.mkdtemp(prefix="penstock-"))
+    director = Director(
+        folder, scratch, messages=options.messages, producers=options.producers, seconds=options.seconds
+    )
     try:
         with live_view() as show:
             director.run(show)
     finally:
-        shutil.rmtree(folder.scratch, ignore_errors=True)
-        folder.scratch.mkdir()
+        director.end()
+        shutil.rmtree(scratch, ignore_errors=True)
     account = written(director, folder)
     print(summary(account))
     print(what_is_there(folder), flush=True)
@@ -116,6 +122,13 @@ def _short(path: str | Path) -> str:
     return relative if not relative.startswith("..") else str(path)
 
 
+def stop(*_: object) -> None:
+    """Once: what follows ends all processes, and is not to be stopped by somebody impatient."""
+    for each in STOPPING:
+        signal.signal(each, lambda *_: None)
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     options = parse()
     why_not = missing()
@@ -124,8 +137,8 @@ def main() -> int:
         return 1
     folder = Folder(options.dir.resolve())
     folder.make()
-    # As Ctrl-C: so that nobody is left behind when somebody else ends us.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for each in STOPPING:
+        signal.signal(each, stop)
     try:
         return run(options, folder)
     except KeyboardInterrupt:

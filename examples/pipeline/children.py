@@ -1,7 +1,7 @@
 """Owns the processes of a run: starts them, kills them, and leaves none behind, Java and Spark's workers included.
 
-All carry a mark in their environment that is this run's alone. Spark's workers leave the group of their driver, and
-live on for a while when it is killed; by the mark they are found all the same.
+All have the folder of the run in their environment, as a mark that is this run's alone. Spark's workers leave the group
+of their driver, and live on for a while when it is killed; by the mark they are found all the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import penstock
@@ -62,13 +61,13 @@ class Child:
 class Children:
     """All processes of a run."""
 
-    def __init__(self, logs: Path, scratch: Path) -> None:
-        self._logs = logs
-        self._mark = f"{MARK}={uuid.uuid4().hex}"
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self._logs = folder / "logs"
+        self._mark = f"{MARK}={folder}"
         core = Path(penstock.__file__).parents[1]
         self._environment = {
             **os.environ,
-            MARK: self._mark.partition("=")[2],
+            MARK: str(folder),
             "PYTHONPATH": os.pathsep.join([str(core), str(ROOT)]),
             "TMPDIR": str(scratch),
         }
@@ -91,7 +90,7 @@ class Children:
             time.sleep(0.02)
 
     def _marked(self) -> list[int]:
-        mark = self._mark.encode()
+        mark = os.fsencode(self._mark)
         return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _has(entry, mark)]
 
 

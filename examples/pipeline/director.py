@@ -6,10 +6,10 @@ their journals and by the figures of the queues.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import penstock
@@ -119,11 +119,11 @@ class Watch:
 
 
 class Director:
-    def __init__(self, folder: Folder, *, messages: int, producers: int, seconds: float) -> None:
+    def __init__(self, folder: Folder, scratch: Path, *, messages: int, producers: int, seconds: float) -> None:
         self._folder = folder
         self._producers = producers
         self._seconds = seconds
-        self._children = Children(folder.root / "logs", folder.scratch)
+        self._children = Children(folder.root, scratch)
         self._follower = Follower(folder.root / "journals")
         self._queues: dict[str, penstock.TimeQueue] = {}
         self._all: list[Child] = []
@@ -135,10 +135,12 @@ class Director:
             self._make_queues()
             self._perform(show)
         finally:
-            for each in (signal.SIGINT, signal.SIGTERM):  # nobody is left behind, however often it is pressed
-                signal.signal(each, signal.SIG_IGN)
-            self._children.end_all()
-            self._look()
+            self.end()
+        self._look()
+
+    def end(self) -> None:
+        """No process is left; also if it was interrupted in doing that, and is called again."""
+        self._children.end_all()
 
     def held(self) -> dict[str, Held]:
         last = self.course.samples[-1].queues

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -122,10 +123,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="that an earlier run of the example has left")
     folder = Folder(parser.parse_args().folder.resolve())
+    scratch = tempfile.gettempdir()
     settings = {
-        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Djava.io.tmpdir={folder.scratch}",
-        "spark.local.dir": folder.scratch,
-        "spark.sql.warehouse.dir": folder.scratch / "warehouse",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Djava.io.tmpdir={scratch}",
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
     }
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     spark = session("penstock-pipeline", master="local[2]", **settings)

@@ -41,11 +41,6 @@ class Folder:
         return self.root / "logs" / f"{name}.log"
 
     @property
-    def scratch(self) -> Path:
-        """What Spark keeps for a while only."""
-        return self.root / "scratch"
-
-    @property
     def account(self) -> Path:
         return self.root / "account.json"
 
@@ -54,5 +49,5 @@ class Folder:
         return self.root / "report.html"
 
     def make(self) -> None:
-        for name in ("queues", "journals", "checkpoints", "logs", "scratch"):
+        for name in ("queues", "journals", "checkpoints", "logs"):
             (self.root / name).mkdir(parents=True)
