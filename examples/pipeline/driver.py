@@ -17,6 +17,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -95,17 +96,19 @@ def start(rows: DataFrame, folder: Folder, destination: str, *, changes: bool = 
     return writer.trigger(processingTime=TRIGGER).start()
 
 
-def run(spark: SparkSession, folder: Folder) -> None:
+def run(spark: SparkSession, folder: Folder, stop: Event) -> None:
     queries = [start(routed(events(spark, folder, kind)), folder, queue) for kind, queue in ROUTES.items()]
     queries.append(start(totals(events(spark, folder, COUNTED)), folder, TOTALS, changes=True))
     journal = Journal(folder.journal("driver"))
     parent = os.getppid()
-    while os.getppid() == parent:
+    while os.getppid() == parent and not stop.is_set():
         for query in queries:
             if query.exception() is not None:
                 raise query.exception()
         journal.write({"at_s": time.time(), "pid": os.getpid(), "queries": [_progress(query) for query in queries]})
-        time.sleep(PROGRESS_EVERY_S)
+        stop.wait(PROGRESS_EVERY_S)
+    for query in queries:
+        query.stop()
 
 
 def _progress(query: Any) -> dict[str, Any]:
@@ -129,12 +132,12 @@ def main() -> None:
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
     }
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     spark = session("penstock-pipeline", master="local[2]", **settings)
+    stop = Event()
+    for each in (signal.SIGINT, signal.SIGTERM):  # not an exception, which would break off a talk with Java
+        signal.signal(each, lambda *_: stop.set())
     try:
-        run(spark, folder)
-    except KeyboardInterrupt:
-        pass
+        run(spark, folder, stop)
     finally:
         spark.stop()
 
