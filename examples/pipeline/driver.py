@@ -33,6 +33,7 @@ EVENT = "n long, shop string, cents long, at_ms long"
 # How late a sale may come and still be counted: the pipeline may stand still for a while.
 LATE = "1 hour"
 TRIGGER = "300 milliseconds"  # the queries share two cores
+BATCH_ROWS = 2000  # so that a backlog is worked off in steps that can be seen
 PROGRESS_EVERY_S = 0.5
 # Quick to start: it runs for too short a time to be worth optimising.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -41,7 +42,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def events(spark: SparkSession, folder: Folder, kind: str) -> DataFrame:
     """The messages of a type, parsed. The query that reads them is the receiver ``kind`` of the inbound queue."""
     stream = spark.readStream.format("penstock").option("receiver", kind).option("types", kind)
-    return stream.load(str(folder.queue(INBOUND))).withColumn("event", json_body(EVENT))
+    return stream.option("maxRows", BATCH_ROWS).load(str(folder.queue(INBOUND))).withColumn("event", json_body(EVENT))
 
 
 def routed(messages: DataFrame) -> DataFrame:
