@@ -2,6 +2,7 @@
 
 VENV    ?= .venv
 MINUTES ?= 10
+EXAMPLE ?= pipeline
 export VENV
 
 # What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the rest).
@@ -25,9 +26,9 @@ SRC    := $(CURDIR)/src
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
-run:  ## set up what is needed and run the example
-	$(SETUP) run build
-	@$(CORE) && PYTHONPATH=$$core $(PY) examples/wakeup.py
+run:  ## set up what is needed and run the pipeline on Spark (or EXAMPLE=wakeup), with ARGS="--help"
+	$(SETUP) run build $(if $(filter pipeline,$(EXAMPLE)),spark)
+	@$(CORE) && PYTHONPATH=$$core $(PY) -m examples.$(EXAMPLE) $(ARGS)
 
 test:  ## run the tests, on the compiled core and on the interpreted one
 	$(SETUP) $(TEST_GROUPS)

@@ -42,3 +42,31 @@ def test_a_second_call_gives_the_session_that_is_there(spark: Any) -> None:
     from penstock.spark import session
 
     assert session().sparkContext is spark.sparkContext
+
+
+def test_workers_find_spark_where_it_is_installed(spark: Any) -> None:
+    """Not in a zip file of sources, which each of them would compile."""
+
+    def where(_: int) -> tuple[str, str]:
+        import py4j
+        import pyspark
+
+        return pyspark.__file__, py4j.__file__
+
+    for file in spark.sparkContext.parallelize([0], 1).map(where).collect()[0]:
+        assert Path(file).is_file(), file
+
+
+def test_the_path_of_workers_keeps_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.spark import workers
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    given = ["/s/python/lib/pyspark.zip", "/a b", "/s/python/lib/py4j-0.10.9.9-src.zip", "/*", "/c/pyspark.zip"]
+    told = subprocess.run(
+        [workers.python(), "-c", "import sys; print(sys.argv[1:], sys.path, sys.executable)", "x y"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(given)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "['x y'] ['', '/a b', '/*', '/c/pyspark.zip', " in told and told.rstrip().endswith(sys.executable)

@@ -5,21 +5,19 @@ Never imports Spark, and never starts it.
 
 from __future__ import annotations
 
-import atexit
-import hashlib
 import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.spark import launchers
 
 LEAST_VERSION = 17  # of Spark 4
 ASK_S_MAX = 30.0  # to say its version; a busy machine may take seconds
@@ -119,19 +117,7 @@ def home_for_spark(java: Java) -> str:
         if file.read(len(HEAD)) == HEAD.encode():  # JAVA_HOME as an earlier session left it
             return java.home
     script = _wrapper(launcher, DROPPED_FLAGS if java.version < 24 else DROPPED_FLAGS_24)
-    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    try:
-        home = _cache() / name
-        _write_script(home, script)
-    except OSError:  # a home directory that is not there or read-only
-        home = Path(tempfile.mkdtemp(prefix="penstock-java-"))
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
-        _write_script(home, script)
-    return str(home)
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    return str(launchers.home("java", script))
 
 
 def _wrapper(java: Path, dropped: tuple[str, ...]) -> str:
@@ -146,16 +132,3 @@ def _wrapper(java: Path, dropped: tuple[str, ...]) -> str:
         "done\n"
         f'exec {shlex.quote(str(java))} "$@"\n'
     )
-
-
-def _write_script(home: Path, script: str) -> None:
-    """Written aside and renamed: another process may be about to run it."""
-    where = home / "bin" / "java"
-    if where.is_file() and os.access(where, os.X_OK) and where.read_text() == script:
-        return
-    where.parent.mkdir(parents=True, exist_ok=True)
-    fd, aside = tempfile.mkstemp(dir=where.parent)
-    with open(fd, "w") as file:
-        file.write(script)
-    os.chmod(aside, 0o755)
-    os.rename(aside, where)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from penstock.spark import java
+from penstock.spark import java, workers
 
 LOG4J2 = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -43,7 +42,7 @@ def session(app: str = "penstock", *, master: str = "local[*]", **conf: object) 
     if SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = java.home_for_spark(java.find())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", workers.python())
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -59,7 +59,7 @@ class PenstockDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if overwrite:
-            raise Misuse("messages are added to a queue: outputMode('append') or ('update'), not ('complete')")
+            raise Misuse("messages are added to a queue: outputMode('append'), not ('complete')")
         S.check_write(schema)
         return StreamWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
 

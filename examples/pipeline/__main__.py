@@ -1,0 +1,153 @@
+"""The main job: shops put messages, a Spark pipeline routes and sums them up, back offices take them; a producer and
+the Spark driver are killed on the way. At the end every message is accounted for.
+
+    python -m examples.pipeline                                  # or: make run
+    python -m examples.pipeline --messages 100000 --seconds 60 --dir /tmp/shops
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.spark import java
+
+from .account import Account
+from .children import ROOT
+from .director import Course, Director, Failed
+from .plan import INBOUND, TOTALS, Folder
+from .report import page
+from .view import live_view, summary
+
+STOPPED = 130  # as a shell says for Ctrl-C
+STOPPING = (signal.SIGINT, signal.SIGTERM)  # whoever ends us, nobody is left behind
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.pipeline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=_at_least(100), default=40_000, help="in all (default: 40000)")
+    parser.add_argument("--seconds", type=_at_least(5, float), default=30.0, help="in which they are put (30)")
+    parser.add_argument("--producers", type=_at_least(1), default=3, help="processes that put them (3)")
+    parser.add_argument("--dir", type=Path, help="where everything is kept (default: build/pipeline-<time>)")
+    options = parser.parse_args(arguments)
+    if options.dir is None:
+        options.dir = ROOT / "build" / time.strftime("pipeline-%Y%m%d-%H%M%S")
+    elif options.dir.exists() and (not options.dir.is_dir() or any(options.dir.iterdir())):
+        parser.error(f"{options.dir} is not an empty folder")
+    if options.producers * 20 > options.messages:
+        parser.error(f"{options.messages} messages are too few for {options.producers} producers: 20 for each at least")
+    return options
+
+
+def _at_least(least: float, kind: type = int) -> Callable[[str], Any]:
+    def value(text: str) -> Any:
+        number = kind(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}")
+        return number
+
+    return value
+
+
+def missing() -> str | None:
+    """What is not there for Spark, and what to do."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "Spark is not installed: use `make run`, or pip install 'penstock[cli,spark]'"
+    try:
+        java.find()
+    except java.NoJava as error:
+        return str(error)
+    return None
+
+
+def run(options: argparse.Namespace, folder: Folder) -> int:
+    # Of Spark, for a while only. Not in the folder: it has sockets, whose paths must be short.
+    scratch = Path(tempfile.mkdtemp(prefix="penstock-"))
+    director = Director(
+        folder, scratch, messages=options.messages, producers=options.producers, seconds=options.seconds
+    )
+    try:
+        with live_view() as show:
+            director.run(show)
+    finally:
+        director.end()
+        shutil.rmtree(scratch, ignore_errors=True)
+    account = written(director, folder)
+    print(summary(account))
+    print(what_is_there(folder), flush=True)
+    return 0 if account["ok"] else 1
+
+
+def written(director: Director, folder: Folder) -> dict[str, Any]:
+    course: Course = director.course
+    counted: Account = course.account
+    account = counted.as_json(course.messages, director.held())
+    account["events"] = [{"at_s": round(at_s - course.start_s, 1), "what": what} for at_s, what in course.events]
+    account["seconds"] = round(time.time() - course.start_s, 1)
+    folder.account.write_text(json.dumps(account, indent=2) + "\n")
+    folder.report.write_text(page(course, account))
+    return account
+
+
+def what_is_there(folder: Folder) -> str:
+    """Everything stays: how to look at it, and how to go on."""
+    core, python, root = (_short(path) for path in (Path(penstock.__file__).parents[1], sys.executable, folder.root))
+    path = core if core == str(ROOT) else f"{core}:{_short(ROOT)}"
+    return f"""
+The report is {_short(folder.report)}. Queues, checkpoints, journals and logs are beside it. To look, and to go on:
+  export PYTHONPATH={path}
+  {python} -m penstock stat {root}/queues/{INBOUND}
+  {python} -m penstock claims receivers {root}/queues/{INBOUND}
+  {python} -m penstock publishers ls {root}/queues/{TOTALS}
+  {python} -m penstock put {root}/queues/{INBOUND} '{{"n": -1, "shop": "Riga", "cents": 5}}' --type order --key Riga
+  {python} -m examples.pipeline.driver {root} &     # Spark goes on where it was; kill %1 ends it
+  {python} -m penstock get {root}/queues/warehouse --timeout 60"""
+
+
+def _short(path: str | Path) -> str:
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else str(path)
+
+
+def stop(*_: object) -> None:
+    """Once: what follows ends all processes, and is not to be stopped by somebody impatient."""
+    for each in STOPPING:
+        signal.signal(each, lambda *_: None)
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    options = parse()
+    why_not = missing()
+    if why_not is not None:
+        print(f"penstock: {why_not}", file=sys.stderr)
+        return 1
+    folder = Folder(options.dir.resolve())
+    folder.make()
+    for each in STOPPING:
+        signal.signal(each, stop)
+    try:
+        return run(options, folder)
+    except KeyboardInterrupt:
+        print(f"\nstopped; what there is so far is in {_short(folder.root)}", flush=True)
+        return STOPPED
+    except Failed as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The example that `make run` shows: every message is accounted for, and no process is left, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import penstock
+from tests.conftest import assert_whole
+
+pytest.importorskip("pyspark")
+
+from penstock.spark import java
+
+ROOT = Path(__file__).resolve().parents[2]
+MESSAGES = 300
+SMALL = ["--messages", str(MESSAGES), "--seconds", "12", "--producers", "2"]
+QUEUES = ("inbound", "warehouse", "bank", "totals")
+
+pytestmark = pytest.mark.timeout(300)  # Spark starts twice; on a busy machine that takes its time
+
+
+@pytest.fixture(autouse=True)
+def with_java() -> None:
+    try:
+        java.find()
+    except java.NoJava as error:
+        pytest.skip(str(error))
+
+
+def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])}
+    command = [sys.executable, "-m", "examples.pipeline", "--dir", str(folder), *arguments]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """Of all processes of this user those that have the folder in their arguments or in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            told = [*process.cmdline(), *process.environ().values()]
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+        if any(str(folder) in each for each in told):
+            found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+    return found
+
+
+def test_every_message_is_accounted_for_though_a_producer_and_spark_are_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "shops"
+    process = _start(folder, *SMALL)
+    text, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, text
+    account = json.loads((folder / "account.json").read_text())
+    assert account["ok"] and account["faults"] == []
+    assert [account[name] for name in ("put", "routed", "delivered")] == [MESSAGES] * 3
+    assert account["duplicates"] == account["lost"] == 0
+    assert {line["type"] for line in account["types"]} == {"order", "payment", "sale"}
+    happened = "\n".join(event["what"] for event in account["events"])
+    assert re.search(r"producer 0 killed(.|\n)*producer 0 started again", happened), happened
+    assert re.search(r"Spark driver .*killed(.|\n)*Spark is up again", happened), happened
+    # The terminal is for people: not a word of Java.
+    assert "every message came through once" in text and str(folder / "report.html") in text
+    assert not re.search(r"WARN|ERROR|Exception|\bat org\.|log4j|Traceback", text), text
+    assert _processes_of(folder) == []
+    for name in QUEUES:
+        assert_whole(folder / "queues" / name)
+        with penstock.open(folder / "queues" / name) as q:
+            assert (q.qsize(), q.stats().claimed) == (0, 0)
+    assert sorted(child.name for child in (folder / "checkpoints").iterdir()) == ["bank", "totals", "warehouse"]
+    _check_page((folder / "report.html").read_text())
+
+
+def _check_page(page: str) -> None:
+    """It needs nothing else, and has its plots and figures."""
+    opened: list[str] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: Any) -> None:
+            opened.append(tag)
+            assert not {"src", "href"} & dict(attributes).keys()
+
+    Parser().feed(page)
+    assert opened.count("svg") == 3 and opened.count("table") == 2 and "script" not in opened
+    assert "every message once" in page and "Spark driver (Python and Java) killed" in page
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_pipeline_leaves_no_process(tmp_path: Path, how: int) -> None:
+    folder = tmp_path / "shops"
+    process = _start(folder, "--messages", "3000", "--seconds", "100")
+    deadline = time.monotonic() + 120
+    journal = folder / "journals" / "driver.jsonl"
+    while not journal.exists():  # Spark has started its queries, and each of them its processes
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    running = _processes_of(folder)
+    assert any("java" in each for each in running) and any("pyspark" in each for each in running), running
+    process.send_signal(how)
+    process.send_signal(how)  # impatient
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in text and f"is in {folder}" in text, text
+    assert _processes_of(folder) == []
+
+
+def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    process = _start(tmp_path)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 2 and "not an empty folder" in text
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_without_a_java_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples.pipeline import __main__ as program
+
+    def none() -> Any:
+        raise java.NoJava(["PATH: /usr is Java 8"])
+
+    monkeypatch.setattr(java, "find", none)
+    assert "is Java 8. What to do: install Java 17" in str(program.missing())
