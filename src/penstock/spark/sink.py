@@ -7,6 +7,7 @@ count for nothing until then. Never keeps anything between two calls: Spark make
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         staging = self._staging(query, batch)
         staging.make()
         try:
-            name, messages = staging.write(f"{partition}-{attempt}", STAGED, encoded(batches, self._columns))
+            # Attempts are counted anew by each driver, and a task of one that died may still be writing.
+            file = f"{partition}-{attempt}-{uuid.uuid4().hex}"
+            name, messages = staging.write(file, STAGED, encoded(batches, self._columns))
         except BaseException:
             staging.remove_if_empty()
             raise

@@ -340,7 +340,11 @@ class Restore:
     def _settle_publishers(self) -> None:
         """Their files do not ask again: what a restore writes into a slot says nothing about what was published."""
         for name, last in self._published.items():
-            PublishFiles(self.files.path, name, self.options.signature).write(State(last))
+            files = PublishFiles(self.files.path, name, self.options.signature)
+            with contextlib.suppress(Corrupt):  # else it is written anew
+                if files.read() == State(last):
+                    continue  # a disk that is full must not keep the queue closed
+            files.write(State(last))
 
     def _waits(self, slot: int, number: int) -> bool:
         return slot > self.image[L.H_FILES] and self.image[self._at(slot)] == self.kernel.word_of(
@@ -359,11 +363,11 @@ class Restore:
             self.options.uuid = str(uuid.uuid4())
             write_options(self.files.path, self.options)
             self.image[L.H_UUID], self.image[L.H_UUID + 1] = self.options.uuid_words
-        self._settle_publishers()
         old = self.old
         if rewrite or old[L.H_SYNC_FAILED]:
             self._rewrite()
-        self._synced(self.files.sync_data)  # before the kernel says that they are there
+        self._synced(self.files.sync_data)  # before the kernel, or a publisher's file, says that they are there
+        self._settle_publishers()
         words = Words(self.files.kernel, self.files.kernel_path)
         try:
             self._write_kernel(words)
