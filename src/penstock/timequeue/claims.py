@@ -120,6 +120,7 @@ class Receiver:
         self._committed = 0
         self._done: list[int] = []  # committed claims that still have a file, and the index sync they wait for
         self._done_ticket = 0
+        self._unreturned = 0  # a claim that may be marked, and has a file or not, and that no call has returned
         self._if_overdue = if_overdue
         self._fd = self._lock(wait_s)
         _receivers.add(self)
@@ -192,11 +193,13 @@ class Receiver:
         if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
             raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
         left = self._unwritten()
+        self._unreturned = 0
         if left is not None:
             return left
         self._sweep()
         while (number := self._turn(self._begin)) == 0:
             pass
+        self._unreturned = number
         if selection is not None:
             selection.look(most_rows)
         rows: Rows = array("Q")
@@ -212,7 +215,9 @@ class Receiver:
             room_bytes = max(room_bytes - used_bytes, 0)
         if selection is not None:
             selection.forget_taken()
-        return self._keep(number, rows) if rows else None
+        claim = self._keep(number, rows) if rows else None
+        self._unreturned = 0
+        return claim
 
     def _begin(self) -> int:
         """The number of the next claim. What others let go of comes back before anything is taken, to keep the order:
@@ -276,9 +281,12 @@ class Receiver:
         return Claim(number, rows)
 
     def _unwritten(self) -> Claim | None:
-        """The last claim, if its messages are marked and it has no file yet."""
+        """The last claim, if its messages are marked and it has no file yet, or one that nobody was told of and that is
+        perhaps not on disk."""
         number = self._turn(self._last)
-        if number == 0 or number <= self._committed or self._files.count(number) is not None:
+        if number == 0 or number <= self._committed:
+            return None
+        if number != self._unreturned and self._files.count(number) is not None:
             return None
         return self._keep(number, self._marked(number))
 
