@@ -470,6 +470,7 @@ class Receiver:
                 f"{self._client.name}: receiver {self.name!r} has open claims ({', '.join(map(str, claims))}): commit "
                 f"or release them first"
             )
+        self._client.syncs.sync_index()  # without the files a restore would have committed messages wait again
         self._turn(self._claiming.forget, self._entry)
         self._files.remove_all()
 
