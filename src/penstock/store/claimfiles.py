@@ -152,15 +152,21 @@ class ClaimFiles:
             os.unlink(path)
 
     def remove_all(self) -> None:
-        """The receiver is forgotten. The lock goes last: until then nobody else is this receiver."""
-        names = [name for name in os.listdir(self.path) if name != LOCK]
-        for name in (*names, LOCK):
-            path = self.path / name
-            rig.effect(rig.UNLINK, str(path))
-            os.unlink(path)
+        """The receiver is forgotten. Its claims are gone before what says that they were committed. The lock goes last:
+        until then nobody else is this receiver."""
+        found = os.listdir(self.path)
+        self._unlink([name for name in found if name not in (COMMITTED, LOCK)])
+        sync_directory(self.path)
+        self._unlink([name for name in (COMMITTED, LOCK) if name in found])
         with contextlib.suppress(OSError):  # the next one of this name is here already
             os.rmdir(self.path)
         sync_directory(self.path.parent)
+
+    def _unlink(self, names: list[str]) -> None:
+        for name in names:
+            path = self.path / name
+            rig.effect(rig.UNLINK, str(path))
+            os.unlink(path)
 
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)
