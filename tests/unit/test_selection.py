@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.timequeue.selection import Selection
@@ -67,3 +69,20 @@ def test_the_end_of_what_was_due_is_not_seen_before_all_of_it_is_taken(queue: Qu
         assert claim is not None and claim.count == 1
         assert receiver.claim(10, selection=selection) is None
     assert q.qsize() == 1
+
+
+def test_what_it_had_found_went_to_others_and_there_is_more_behind(
+    queue: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.timequeue.selection.FOUND_A_TURN_MAX", 8)
+    q = queue()
+    q.put_many([b"%d" % i for i in range(20)], type="t")
+    selection = Selection(q._mine(), types=("t",))
+    with q.receiver("r") as receiver:
+        claim = receiver.claim(2, selection=selection)
+        assert claim is not None and claim.count == 2 and selection.count == 6
+        q.ack_many(q.get_many(6))
+        claim = receiver.claim(5, selection=selection)
+        assert claim is not None and claim.count == 5
+        q.ack_many(q.get_many(20))
+        assert receiver.claim(5, selection=selection) is None

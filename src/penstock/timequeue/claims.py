@@ -200,10 +200,20 @@ class Receiver:
         while (number := self._turn(self._begin)) == 0:
             pass
         self._unreturned = number
+        room_bytes = UNITS_MOST if most_bytes is None else most_bytes
+        rows = self._collect(number, most_rows, room_bytes, selection)
+        while selection is not None and not rows and selection.look(most_rows):
+            # What it had found went to others: there may be more behind that.
+            rows = self._collect(number, most_rows, room_bytes, selection)
+        claim = self._keep(number, rows) if rows else None
+        self._unreturned = 0
+        return claim
+
+    def _collect(self, number: int, most_rows: int, room_bytes: int, selection: Selection | None) -> Rows:
+        """Turn by turn, what is to be claimed."""
         if selection is not None:
             selection.look(most_rows)
         rows: Rows = array("Q")
-        room_bytes = UNITS_MOST if most_bytes is None else most_bytes
         more = True
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
@@ -215,9 +225,7 @@ class Receiver:
             room_bytes = max(room_bytes - used_bytes, 0)
         if selection is not None:
             selection.forget_taken()
-        claim = self._keep(number, rows) if rows else None
-        self._unreturned = 0
-        return claim
+        return rows
 
     def _begin(self) -> int:
         """The number of the next claim. What others let go of comes back before anything is taken, to keep the order:
