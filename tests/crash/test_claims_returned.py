@@ -64,3 +64,17 @@ def test_what_was_committed_stays_gone_when_its_receiver_is_forgotten(path: Path
     lose_power(path, work)
     with penstock.open(path) as queue:
         assert [message.data for message in queue.browse()] == [b"c"]
+
+
+def test_a_claimed_message_whose_body_is_a_file_is_there_though_it_was_put_without_a_sync(path: Path) -> None:
+    penstock.create(path, slots=30, data_bytes=64 << 10, spill_bytes=3000, durability="relaxed").close()
+
+    def work(queue: penstock.TimeQueue) -> None:
+        queue.put(b"s" * 4000)
+        queue.put(b"t")
+        with queue.receiver(NAME) as receiver:
+            receiver.claim(10)
+
+    lose_power(path, work)
+    with penstock.open(path) as queue:
+        assert claimed(queue) == [b"s", b"t"]

@@ -23,7 +23,8 @@ from penstock.store import claimfiles
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
-from penstock.store.gather import F_INFO, REFERENCE_WORDS
+from penstock.store.files import body_name
+from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.selection import Selection
 
@@ -278,11 +279,14 @@ class Receiver:
         return int(L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
 
     def _keep(self, number: int, rows: Rows) -> Claim:
-        """Bring a claim to disk, after the records that it speaks of: some may have been put without a sync."""
+        """Bring a claim to disk, after the records that it speaks of, and bodies of their own: some may have been put
+        without a sync."""
         under_way, key = self._client.filling, -id(self)  # nobody closes the files meanwhile
         try:
             under_way[key] = 0
             self._client.syncs.commits.wait(self._client.syncs.commits.ticket())
+            if self._kernel.get(L.H_SPILLED_BYTES) and (spilled := _spilled(rows)):
+                self._client.files.sync_bodies(spilled)
         finally:
             under_way.pop(key, None)
         self._files.write(number, rows)
@@ -505,6 +509,15 @@ class Receiver:
 
     def __repr__(self) -> str:
         return f"<Receiver {self.name} of {self._client.name}>"
+
+
+def _spilled(rows: Rows) -> list[str]:
+    """Names of bodies that are files."""
+    return [
+        body_name(rows[index * REFERENCE_WORDS + F_NUMBER], rows[index * REFERENCE_WORDS + F_SLOT])
+        for index, info in enumerate(rows[F_INFO::REFERENCE_WORDS])
+        if info >> L.FLAGS_SHIFT & L.FLAG_SPILLED
+    ]
 
 
 def release_overdue(queue: Owner) -> int:
