@@ -3,6 +3,7 @@ they promised holds, also for messages that were put without a sync."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -78,3 +79,22 @@ def test_a_claimed_message_whose_body_is_a_file_is_there_though_it_was_put_witho
     lose_power(path, work)
     with penstock.open(path) as queue:
         assert claimed(queue) == [b"s", b"t"]
+
+
+def test_a_claimed_message_is_there_though_the_room_of_another_of_its_batch_was_used_again(path: Path) -> None:
+    penstock.create(path, slots=30, data_bytes=8 << 10, durability="relaxed", index_sync_ms=600_000).close()
+
+    def work(queue: penstock.TimeQueue) -> None:
+        queue.put_many([b"a" + bytes(1500), b"b" + bytes(1500)])
+        with queue.receiver(NAME) as receiver:
+            receiver.claim(1)
+            receiver.commit(1)
+            receiver.claim(1)
+            with contextlib.suppress(penstock.QueueFull):
+                for _ in range(8):
+                    queue.put(b"c" + bytes(1500))
+            receiver.claim(20)
+
+    lose_power(path, work)
+    with penstock.open(path) as queue:
+        assert claimed(queue)[:2] == [b"b", b"c"]
