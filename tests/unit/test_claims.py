@@ -408,6 +408,31 @@ def test_claims_of_a_receiver_that_is_gone_for_long_wait_again(queues: Queues, c
     assert release_overdue(queue) == 0
 
 
+def test_a_restore_keeps_the_timeout_and_its_time_begins_anew(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)
+    with queue.receiver("r", timeout=60) as receiver:
+        receiver.claim(2)
+    queue.receiver("s", timeout=70).close()
+    queue.close()
+    after_power_loss(queue.path)
+    clock.advance(1e6)
+    again = queues.open(queue.path)
+    assert release_overdue(again) == 0
+    clock.advance(59)
+    assert release_overdue(again) == 0
+    again.receiver("s").close()
+    assert {one.name: one.timeout_s for one in again.receivers()} == {"r": 60, "s": 70}
+    clock.advance(2)
+    assert release_overdue(again) == 2
+    assert again.qsize() == 10
+    again.receiver("s", timeout=0).close()
+    again.close()
+    after_power_loss(queue.path)
+    last = queues.open(queue.path)
+    last.receiver("s").close()
+    assert {one.name: one.timeout_s for one in last.receivers()} == {"r": None, "s": None}
+
+
 @pytest.mark.parametrize("fails", ["write", "rename", "sync_directory"])
 def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
     fails: str, queues: Queues, monkeypatch: pytest.MonkeyPatch

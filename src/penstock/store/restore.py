@@ -301,6 +301,16 @@ class Restore:
                             self.say(where, 0, "no room for another receiver: its messages wait again")
                             return
                         claiming.adopt(slot, entry, number, rows[at + F_INFO])
+            if entry != NO_ENTRY:
+                claiming.set_timeout(entry, self._timeout_us(name))
+
+    def _timeout_us(self, name: str) -> int:
+        """When it was seen, nobody knows now: whoever looks next begins to count."""
+        try:
+            return ClaimFiles(self.files.path, name, self.options.signature).timeout_us()
+        except Corrupt as error:
+            self.say(error.path, error.offset, f"{error.found}; the claims of {name} stay until somebody releases them")
+            return 0
 
     def _look_at_publishers(self, believed: memoryview) -> None:
         """The last batch of each publisher: what its entry in the old kernel says, or more, if the first message of the

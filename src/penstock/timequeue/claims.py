@@ -130,8 +130,7 @@ class Receiver:
             known = max([self._committed, *self._files.numbers()])
             self._entry, self._epoch = client.turn(self._enter, known)
             self._finish()
-            if timeout_s is not None:
-                self._turn(self._claiming.set_timeout, self._entry, int(timeout_s * 1_000_000))
+            self._turn(self._claiming.set_timeout, self._entry, self._timeout_us(timeout_s))
         except BaseException:
             self.close()
             raise
@@ -146,6 +145,17 @@ class Receiver:
             if time.monotonic() >= deadline:
                 raise ReceiverBusy(self._client.name, self.name)
             time.sleep(RETRY_S)
+
+    def _timeout_us(self, timeout_s: float | None) -> int:
+        """What is to hold; the file has it for a restore."""
+        said_us = self._files.timeout_us()
+        if timeout_s is not None:
+            timeout_us = int(timeout_s * 1_000_000)
+        else:
+            timeout_us = self._turn(self._claiming.word, self._entry, L.N_TIMEOUT_US) or said_us
+        if timeout_us != said_us:
+            self._files.set_timeout(timeout_us)
+        return timeout_us
 
     def _enter(self, known: int) -> tuple[int, int]:
         entry = self._claiming.make(self.name)
@@ -527,10 +537,18 @@ def release_overdue(queue: Owner) -> int:
     claiming = Claiming(client.kernel)
     released = 0
     for entry in range(L.RECEIVERS):
+        if claiming.word(entry, L.N_COUNT) and claiming.word(entry, L.N_SEEN_US) == 0:
+            client.turn(_see, client, claiming, entry)  # when it was seen, no restore knows
         if claiming.overdue(entry, client.clock.wall_us()):
             with contextlib.suppress(ReceiverBusy), Receiver(queue, claiming.name(entry), if_overdue=True) as receiver:
                 released += sum(receiver.release(number) for number in receiver.claims())
     return released
+
+
+def _see(client: Client, claiming: Claiming, entry: int) -> None:
+    """The time that a receiver may be away begins now."""
+    claiming.seen(entry, client.clock.wall_us())
+    client.kernel.commit()
 
 
 def forget(queue: Owner, name: str) -> None:
