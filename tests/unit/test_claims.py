@@ -456,6 +456,41 @@ def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
         assert after is not None and after.number == 2 and bodies(queue, after.references) == [b"4", b"5"]
 
 
+def refuse(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_release_that_failed_is_finished_by_the_same_call(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(3)
+        receiver.claim(2)
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.store.claimfiles.sync_directory", refuse)
+            with pytest.raises(OSError):
+                receiver.release(1)
+        assert queue.qsize() == 5
+        assert receiver.release(1) == 3
+        assert receiver.claims() == [2] and queue.qsize() == 8
+        with pytest.raises(penstock.NoSuchClaim):
+            receiver.release(1)
+
+
+def test_a_commit_that_failed_behind_its_file_is_finished_by_the_same_call(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(receiver, "_ack", refuse)
+            with pytest.raises(OSError):
+                receiver.commit(1)
+        assert queue.stats().claimed == 3
+        receiver.commit(1)
+        assert queue.stats().claimed == 0 and receiver.claims() == []
+
+
 # ---------------------------------------------------------------- restore
 
 

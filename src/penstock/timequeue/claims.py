@@ -119,6 +119,8 @@ class Receiver:
         self._entry = NO_ENTRY
         self._epoch = 0
         self._committed = 0
+        self._acknowledged = 0  # in the kernel, too
+        self._releasing: dict[int, int] = {}  # claims whose release is under way or failed, and how many messages
         self._done: list[int] = []  # committed claims that still have a file, and the index sync they wait for
         self._done_ticket = 0
         self._unreturned = 0  # a claim that may be marked, and has a file or not, and that no call has returned
@@ -432,7 +434,8 @@ class Receiver:
             # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
             self._files.commit(number)
             self._committed = number
-            self._acknowledge(number)
+        if self._acknowledged < self._committed:  # also if a call before this one failed half-way
+            self._acknowledge(self._committed)
 
     def _acknowledge(self, number: int) -> None:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
@@ -446,6 +449,7 @@ class Receiver:
         elif old:
             self._done = old
             self._done_ticket = self._client.syncs.index.ticket()
+        self._acknowledged = number
 
     def _sweep(self) -> None:
         """Files of claims whose end is on disk by now."""
@@ -471,10 +475,14 @@ class Receiver:
         return True
 
     def release(self, number: int) -> int:
-        """Give the messages of an open claim back to the order, with their numbers and attempts; how many."""
-        count = self._require(number)
+        """Give the messages of an open claim back to the order, with their numbers and attempts; how many. If it fails,
+        the same call goes on with it."""
+        if number not in self._releasing or number <= self._committed:
+            self._releasing[number] = self._require(number)
+        count = self._releasing[number]
         self._files.write(number, array("Q"))  # on disk first: after a restore nobody may claim them again
         self._return(number)
+        del self._releasing[number]
         return count
 
     def _return(self, number: int) -> None:
