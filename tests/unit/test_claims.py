@@ -408,6 +408,34 @@ def test_claims_of_a_receiver_that_is_gone_for_long_wait_again(queues: Queues, c
     assert release_overdue(queue) == 0
 
 
+def test_the_time_begins_when_a_receiver_is_no_longer_there(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)
+    with queue.receiver("r", timeout=60) as receiver:
+        receiver.claim(2)
+        clock.advance(100)  # with one batch
+        assert release_overdue(queue) == 0
+    clock.advance(30)
+    assert release_overdue(queue) == 0
+    clock.advance(31)
+    assert release_overdue(queue) == 2
+
+
+@pytest.mark.damages
+def test_a_damaged_receiver_does_not_keep_the_claims_of_others(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)
+    for name in ("a", "b"):
+        with queue.receiver(name, timeout=60) as receiver:
+            receiver.claim(1)
+            receiver.claim(2)
+            receiver.commit(1)
+    path = queue.path / "claims" / "a" / "committed"
+    overwrite(path, path.read_bytes()[:-1])
+    clock.advance(100)
+    with pytest.raises(penstock.Corrupt, match="claims/a/committed"):
+        release_overdue(queue)
+    assert queue.qsize() == 6 and queue.stats().claimed == 2
+
+
 def test_a_restore_keeps_the_timeout_and_its_time_begins_anew(queues: Queues, clock: SimulatedClock) -> None:
     queue = filled(queues, index_sync_ms=0)
     with queue.receiver("r", timeout=60) as receiver:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchClaim, NoSuchReceiver, ReceiverBusy, ReceiverLost, TooManyReceivers
+from penstock.errors import Corrupt, Misuse, NoSuchClaim, NoSuchReceiver, ReceiverBusy, ReceiverLost, TooManyReceivers
 from penstock.store import claimfiles
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
@@ -540,16 +540,25 @@ def _spilled(rows: Rows) -> list[str]:
 
 def release_overdue(queue: Owner) -> int:
     """Release the claims of receivers that are not there and were not for as long as they said; how many messages. One
-    that comes back learns it from its next call for a claim."""
+    that comes back learns it from its next call for a claim. What is wrong with one is said when the others are done.
+    """
     client = queue._mine()
     claiming = Claiming(client.kernel)
     released = 0
+    failed: Corrupt | OSError | None = None
     for entry in range(L.RECEIVERS):
         if claiming.word(entry, L.N_COUNT) and claiming.word(entry, L.N_SEEN_US) == 0:
             client.turn(_see, client, claiming, entry)  # when it was seen, no restore knows
         if claiming.overdue(entry, client.clock.wall_us()):
-            with contextlib.suppress(ReceiverBusy), Receiver(queue, claiming.name(entry), if_overdue=True) as receiver:
-                released += sum(receiver.release(number) for number in receiver.claims())
+            try:
+                with Receiver(queue, claiming.name(entry), if_overdue=True) as receiver:
+                    released += sum(receiver.release(number) for number in receiver.claims())
+            except ReceiverBusy:
+                client.turn(_see, client, claiming, entry)  # it is there, whatever it does
+            except (Corrupt, OSError) as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
     return released
 
 
