@@ -133,6 +133,25 @@ def test_killed_at_every_store_and_effect(name: str, saved: Snapshot) -> None:
     raise AssertionError("the operation has no end")
 
 
+def test_a_receiver_is_forgotten_and_its_committed_claims_never_come_back(saved: Snapshot) -> None:
+    def prepare() -> penstock.TimeQueue:
+        receiver = with_claims(2, 2, 2)(saved.path)
+        receiver.commit(3)
+        receiver.close()
+        return receiver._queue  # type: ignore[return-value]
+
+    for step in range(1, STEPS_MAX):
+        saved.put_back()
+        died = killed_at(step, lambda queue: queue.forget_receiver(NAME), prepare)
+        folder = saved.path / "claims" / NAME
+        assert (folder / "committed").exists() or not (folder.exists() and any(f.name.isdigit() for f in folder.iterdir()))
+        found = look(saved.path)
+        assert found.claims == {} and len(found.waiting) == 5, step
+        if not died:
+            return
+    raise AssertionError("the operation has no end")
+
+
 @pytest.mark.parametrize("name", ["claim", "commit", "release"])
 def test_the_next_receiver_may_be_killed_at_every_step_too(name: str, saved: Snapshot) -> None:
     prepare, operate = OPERATIONS[name]

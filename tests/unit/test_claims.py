@@ -408,6 +408,59 @@ def test_claims_of_a_receiver_that_is_gone_for_long_wait_again(queues: Queues, c
     assert release_overdue(queue) == 0
 
 
+def test_the_time_begins_when_a_receiver_is_no_longer_there(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)
+    with queue.receiver("r", timeout=60) as receiver:
+        receiver.claim(2)
+        clock.advance(100)  # with one batch
+        assert release_overdue(queue) == 0
+    clock.advance(30)
+    assert release_overdue(queue) == 0
+    clock.advance(31)
+    assert release_overdue(queue) == 2
+
+
+@pytest.mark.damages
+def test_a_damaged_receiver_does_not_keep_the_claims_of_others(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)
+    for name in ("a", "b"):
+        with queue.receiver(name, timeout=60) as receiver:
+            receiver.claim(1)
+            receiver.claim(2)
+            receiver.commit(1)
+    path = queue.path / "claims" / "a" / "committed"
+    overwrite(path, path.read_bytes()[:-1])
+    clock.advance(100)
+    with pytest.raises(penstock.Corrupt, match="claims/a/committed"):
+        release_overdue(queue)
+    assert queue.qsize() == 6 and queue.stats().claimed == 2
+
+
+def test_a_restore_keeps_the_timeout_and_its_time_begins_anew(queues: Queues, clock: SimulatedClock) -> None:
+    queue = filled(queues, index_sync_ms=0)
+    with queue.receiver("r", timeout=60) as receiver:
+        receiver.claim(2)
+    queue.receiver("s", timeout=70).close()
+    queue.close()
+    after_power_loss(queue.path)
+    clock.advance(1e6)
+    again = queues.open(queue.path)
+    assert release_overdue(again) == 0
+    clock.advance(59)
+    assert release_overdue(again) == 0
+    again.receiver("s").close()
+    assert {one.name: one.timeout_s for one in again.receivers()} == {"r": 60, "s": 70}
+    clock.advance(2)
+    assert release_overdue(again) == 2
+    assert again.qsize() == 10
+    again.receiver("s", timeout=0).close()
+    again.close()
+    after_power_loss(queue.path)
+    last = queues.open(queue.path)
+    last.receiver("s").close()
+    assert {one.name: one.timeout_s for one in last.receivers()} == {"r": None, "s": None}
+
+
 @pytest.mark.parametrize("fails", ["write", "rename", "sync_directory"])
 def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
     fails: str, queues: Queues, monkeypatch: pytest.MonkeyPatch
@@ -425,11 +478,45 @@ def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
                 receiver.claim(4)
         assert queue.stats().claimed == 4
         claim = receiver.claim(2)
-        if fails == "sync_directory":  # it has its name, and is found with the others
-            assert receiver.claims() == [1, 2]
-        else:
-            assert claim is not None and claim.number == 1
-            assert bodies(queue, claim.references) == [b"0", b"1", b"2", b"3"]
+        assert claim is not None and claim.number == 1 and receiver.claims() == [1]
+        assert bodies(queue, claim.references) == [b"0", b"1", b"2", b"3"]
+        after = receiver.claim(2)
+        assert after is not None and after.number == 2 and bodies(queue, after.references) == [b"4", b"5"]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_release_that_failed_is_finished_by_the_same_call(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(3)
+        receiver.claim(2)
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.store.claimfiles.sync_directory", refuse)
+            with pytest.raises(OSError):
+                receiver.release(1)
+        assert queue.qsize() == 5
+        assert receiver.release(1) == 3
+        assert receiver.claims() == [2] and queue.qsize() == 8
+        with pytest.raises(penstock.NoSuchClaim):
+            receiver.release(1)
+
+
+def test_a_commit_that_failed_behind_its_file_is_finished_by_the_same_call(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(queues)
+    with queue.receiver("r") as receiver:
+        receiver.claim(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(receiver, "_ack", refuse)
+            with pytest.raises(OSError):
+                receiver.commit(1)
+        assert queue.stats().claimed == 3
+        receiver.commit(1)
+        assert queue.stats().claimed == 0 and receiver.claims() == []
 
 
 # ---------------------------------------------------------------- restore

@@ -1,7 +1,8 @@
 """Part of the door to the operating system: the files of claims, which make them durable, and a receiver's lock.
 
 ``claims/<receiver>/<number>`` has the references of a claim; without any, the claim was released. ``committed`` has
-the number up to which claims are acknowledged, ``lock`` is locked while a receiver lives. Each file is there whole or
+the number up to which claims are acknowledged, ``timeout`` how long after it was seen they may be released by others;
+``lock`` is locked while a receiver lives. Each file is there whole or
 not at all. Never looks at the kernel.
 """
 
@@ -23,6 +24,7 @@ from penstock.store.record import crc32
 
 CLAIMS = "claims"
 COMMITTED = "committed"
+TIMEOUT = "timeout"
 LOCK = "lock"
 
 MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
@@ -112,8 +114,15 @@ class ClaimFiles:
 
     def committed(self) -> int:
         """Claims up to this number are acknowledged, or are to be."""
+        return self._number(COMMITTED)
+
+    def timeout_us(self) -> int:
+        """How long after its receiver was seen its claims may be released by anybody; 0: never."""
+        return self._number(TIMEOUT)
+
+    def _number(self, name: str) -> int:
         try:
-            number, _ = self._read(COMMITTED)
+            number, _ = self._read(name)
         except FileNotFoundError:
             return 0
         return number
@@ -144,6 +153,10 @@ class ClaimFiles:
         """Note that claims up to this one are acknowledged: durable when it returns."""
         self._write(COMMITTED, claim, array("Q"))
 
+    def set_timeout(self, timeout_us: int) -> None:
+        """Durable when it returns."""
+        self._write(TIMEOUT, timeout_us, array("Q"))
+
     def remove(self, claim: int) -> None:
         """Nobody needs it any more; if it comes back after a power loss, it speaks of messages that are gone."""
         path = self.path / str(claim)
@@ -152,15 +165,21 @@ class ClaimFiles:
             os.unlink(path)
 
     def remove_all(self) -> None:
-        """The receiver is forgotten. The lock goes last: until then nobody else is this receiver."""
-        names = [name for name in os.listdir(self.path) if name != LOCK]
-        for name in (*names, LOCK):
-            path = self.path / name
-            rig.effect(rig.UNLINK, str(path))
-            os.unlink(path)
+        """The receiver is forgotten. Its claims are gone before what says that they were committed. The lock goes last:
+        until then nobody else is this receiver."""
+        found = os.listdir(self.path)
+        self._unlink([name for name in found if name not in (COMMITTED, LOCK)])
+        sync_directory(self.path)
+        self._unlink([name for name in (COMMITTED, LOCK) if name in found])
         with contextlib.suppress(OSError):  # the next one of this name is here already
             os.rmdir(self.path)
         sync_directory(self.path.parent)
+
+    def _unlink(self, names: list[str]) -> None:
+        for name in names:
+            path = self.path / name
+            rig.effect(rig.UNLINK, str(path))
+            os.unlink(path)
 
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)

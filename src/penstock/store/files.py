@@ -313,10 +313,13 @@ class LocalFiles:
         if sync:
             sync_file(self._bodies)
 
-    def sync_bodies(self) -> None:
-        """Sync every body there is."""
-        for name in self.body_names():
-            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+    def sync_bodies(self, names: list[str]) -> None:
+        """Sync these bodies; what is not there is not, which whoever reads it will say."""
+        for name in names:
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+            except FileNotFoundError:
+                continue
             try:
                 sync_file(fd)
             finally:

@@ -85,6 +85,7 @@ class Restore:
         self._unsaid = 0
         self._aside: list[tuple[str, bytes | None, dict[str, object]]] = []  # name, record, what is known of it
         self._bodies_aside: list[str] = []
+        self._claims: dict[str, list[tuple[int, array[int]]]] = {}  # receivers and their claims that have files
         self._published: dict[str, int] = {}  # publishers and their last batches
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = changed(files, self.old)
@@ -131,6 +132,7 @@ class Restore:
         if self.lost:
             self.scan.forget_batches()
         believed = self.old if not self.trusted else self._settled()
+        self._read_claims()
         self.scan.decide(believed, not self.trusted, not self.trusted)
         self._look_at_publishers(believed)  # before bodies of their own are looked at: a lost one was published, too
         for slot in self.scan.damaged:
@@ -269,28 +271,46 @@ class Restore:
         view[stats_at : stats_at + L.STATS_WORDS] = self.old[stats_at : stats_at + L.STATS_WORDS]
         view[stats_at + L.T_RESTORES] = (view[stats_at + L.T_RESTORES] + 1) & L.MASK64
 
-    def _claim_again(self) -> None:
-        """Messages of claims that have a file are claimed; others wait. Also those of claims that were committed: if
-        they are still there, the next receiver of that name acknowledges them."""
-        claiming = Claiming(self.kernel)
+    def _read_claims(self) -> None:
+        """Those that have a file, by name and number."""
         for name in claimfiles.receivers(self.files.path):
             files = ClaimFiles(self.files.path, name, self.options.signature)
-            entry = NO_ENTRY
             for number in files.numbers():
                 try:
                     rows = files.read(number)
                 except Corrupt as error:
                     self.say(error.path, error.offset, f"{error.found}; the messages of this claim wait again")
                     continue
-                for at in range(0, len(rows or ()), REFERENCE_WORDS):
-                    assert rows is not None
+                if rows:
+                    self.scan.believe_claim(rows)
+                    self._claims.setdefault(name, []).append((number, rows))
+
+    def _claim_again(self) -> None:
+        """Messages of claims that have a file are claimed; others wait. Also those of claims that were committed: if
+        they are still there, the next receiver of that name acknowledges them."""
+        claiming = Claiming(self.kernel)
+        for name, claims in self._claims.items():
+            entry = NO_ENTRY
+            for number, rows in claims:
+                for at in range(0, len(rows), REFERENCE_WORDS):
                     slot, of = rows[at], rows[at + F_NUMBER]
                     if slot < self.kernel.slots and self._waits(slot, of):
                         entry = claiming.make(name) if entry == NO_ENTRY else entry
                         if entry == NO_ENTRY:
-                            self.say(str(files.path), 0, "no room for another receiver: its messages wait again")
+                            where = str(self.files.path / claimfiles.CLAIMS / name)
+                            self.say(where, 0, "no room for another receiver: its messages wait again")
                             return
                         claiming.adopt(slot, entry, number, rows[at + F_INFO])
+            if entry != NO_ENTRY:
+                claiming.set_timeout(entry, self._timeout_us(name))
+
+    def _timeout_us(self, name: str) -> int:
+        """When it was seen, nobody knows now: whoever looks next begins to count."""
+        try:
+            return ClaimFiles(self.files.path, name, self.options.signature).timeout_us()
+        except Corrupt as error:
+            self.say(error.path, error.offset, f"{error.found}; the claims of {name} stay until somebody releases them")
+            return 0
 
     def _look_at_publishers(self, believed: memoryview) -> None:
         """The last batch of each publisher: what its entry in the old kernel says, or more, if the first message of the

@@ -21,6 +21,9 @@ cdef u64 _BATCH
 cdef u64 _AT
 cdef u64 _PLACE
 cdef u64 _FOUND
+cdef u64 _ROW
+cdef u64 _SLOT
+cdef u64 _NUMBER
 
 @cython.final
 cdef class Scan:
@@ -72,6 +75,8 @@ cdef class Scan:
 
     @cython.locals(slot=u64, at=u64)
     cpdef int forget_batches(self) except -1
+    @cython.locals(index=u64, slot=u64, at=u64)
+    cpdef int believe_claim(self, const u64[::1] rows) except -1
     @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
                    lives=bint, believed=bint)
     cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1

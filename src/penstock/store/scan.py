@@ -16,6 +16,7 @@ except ImportError:
     from penstock.store import shadow as cython
 
 from penstock.store import checksum, sorting
+from penstock.store import gather as G
 from penstock.store import layout as L
 from penstock.store.kernel import Kernel
 
@@ -28,6 +29,10 @@ _AHEAD = 16  # slots from now, one is fetched into the cache
 
 _FOUND = L.RECORD_WORDS  # of a record that was found: those of its header, but for the first
 _PLACE = L.R_SIGNATURE  # which says where it is, as in a slot
+
+_ROW = G.REFERENCE_WORDS  # words of a claim's reference
+_SLOT = G.F_SLOT
+_NUMBER = G.F_NUMBER
 
 if not cython.compiled:  # where it is compiled, the one in scan.pxd goes into every caller
 
@@ -215,6 +220,16 @@ class Scan:
             at = self.slots_at + slot * L.SLOT_WORDS
             if self.view[at] != 0:
                 self.view[at + _BATCH] = 1
+
+    def believe_claim(self, rows: Any) -> None:
+        """Messages that a claim on disk names were published: their records stand for themselves, whatever became of
+        others of their batches. Some may be gone since, which their words say."""
+        for index in range(len(rows) // _ROW):
+            slot = rows[index * _ROW + _SLOT]
+            if self.files < slot < self.slots:
+                at = self.slots_at + slot * L.SLOT_WORDS
+                if self.view[at] == rows[index * _ROW + _NUMBER]:
+                    self.view[at + _BATCH] = 1
 
     def decide(self, old: Any, tagged: bool, filling: bool) -> None:
         """What becomes of each slot, by its newest record and its word in the ``old`` kernel.

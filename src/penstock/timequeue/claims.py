@@ -18,12 +18,13 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchClaim, NoSuchReceiver, ReceiverBusy, ReceiverLost, TooManyReceivers
+from penstock.errors import Corrupt, Misuse, NoSuchClaim, NoSuchReceiver, ReceiverBusy, ReceiverLost, TooManyReceivers
 from penstock.store import claimfiles
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
-from penstock.store.gather import F_INFO, REFERENCE_WORDS
+from penstock.store.files import body_name
+from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.selection import Selection
 
@@ -118,8 +119,11 @@ class Receiver:
         self._entry = NO_ENTRY
         self._epoch = 0
         self._committed = 0
+        self._acknowledged = 0  # in the kernel, too
+        self._releasing: dict[int, int] = {}  # claims whose release is under way or failed, and how many messages
         self._done: list[int] = []  # committed claims that still have a file, and the index sync they wait for
         self._done_ticket = 0
+        self._unreturned = 0  # a claim that may be marked, and has a file or not, and that no call has returned
         self._if_overdue = if_overdue
         self._fd = self._lock(wait_s)
         _receivers.add(self)
@@ -128,8 +132,7 @@ class Receiver:
             known = max([self._committed, *self._files.numbers()])
             self._entry, self._epoch = client.turn(self._enter, known)
             self._finish()
-            if timeout_s is not None:
-                self._turn(self._claiming.set_timeout, self._entry, int(timeout_s * 1_000_000))
+            self._turn(self._claiming.set_timeout, self._entry, self._timeout_us(timeout_s))
         except BaseException:
             self.close()
             raise
@@ -144,6 +147,17 @@ class Receiver:
             if time.monotonic() >= deadline:
                 raise ReceiverBusy(self._client.name, self.name)
             time.sleep(RETRY_S)
+
+    def _timeout_us(self, timeout_s: float | None) -> int:
+        """What is to hold; the file has it for a restore."""
+        said_us = self._files.timeout_us()
+        if timeout_s is not None:
+            timeout_us = int(timeout_s * 1_000_000)
+        else:
+            timeout_us = self._turn(self._claiming.word, self._entry, L.N_TIMEOUT_US) or said_us
+        if timeout_us != said_us:
+            self._files.set_timeout(timeout_us)
+        return timeout_us
 
     def _enter(self, known: int) -> tuple[int, int]:
         entry = self._claiming.make(self.name)
@@ -192,15 +206,27 @@ class Receiver:
         if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
             raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
         left = self._unwritten()
+        self._unreturned = 0
         if left is not None:
             return left
         self._sweep()
         while (number := self._turn(self._begin)) == 0:
             pass
+        self._unreturned = number
+        room_bytes = UNITS_MOST if most_bytes is None else most_bytes
+        rows = self._collect(number, most_rows, room_bytes, selection)
+        while selection is not None and not rows and selection.look(most_rows):
+            # What it had found went to others: there may be more behind that.
+            rows = self._collect(number, most_rows, room_bytes, selection)
+        claim = self._keep(number, rows) if rows else None
+        self._unreturned = 0
+        return claim
+
+    def _collect(self, number: int, most_rows: int, room_bytes: int, selection: Selection | None) -> Rows:
+        """Turn by turn, what is to be claimed."""
         if selection is not None:
             selection.look(most_rows)
         rows: Rows = array("Q")
-        room_bytes = UNITS_MOST if most_bytes is None else most_bytes
         more = True
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
@@ -212,7 +238,7 @@ class Receiver:
             room_bytes = max(room_bytes - used_bytes, 0)
         if selection is not None:
             selection.forget_taken()
-        return self._keep(number, rows) if rows else None
+        return rows
 
     def _begin(self) -> int:
         """The number of the next claim. What others let go of comes back before anything is taken, to keep the order:
@@ -265,20 +291,26 @@ class Receiver:
         return int(L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
 
     def _keep(self, number: int, rows: Rows) -> Claim:
-        """Bring a claim to disk, after the records that it speaks of: some may have been put without a sync."""
+        """Bring a claim to disk, after the records that it speaks of, and bodies of their own: some may have been put
+        without a sync."""
         under_way, key = self._client.filling, -id(self)  # nobody closes the files meanwhile
         try:
             under_way[key] = 0
             self._client.syncs.commits.wait(self._client.syncs.commits.ticket())
+            if self._kernel.get(L.H_SPILLED_BYTES) and (spilled := _spilled(rows)):
+                self._client.files.sync_bodies(spilled)
         finally:
             under_way.pop(key, None)
         self._files.write(number, rows)
         return Claim(number, rows)
 
     def _unwritten(self) -> Claim | None:
-        """The last claim, if its messages are marked and it has no file yet."""
+        """The last claim, if its messages are marked and it has no file yet, or one that nobody was told of and that is
+        perhaps not on disk."""
         number = self._turn(self._last)
-        if number == 0 or number <= self._committed or self._files.count(number) is not None:
+        if number == 0 or number <= self._committed:
+            return None
+        if number != self._unreturned and self._files.count(number) is not None:
             return None
         return self._keep(number, self._marked(number))
 
@@ -402,7 +434,8 @@ class Receiver:
             # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
             self._files.commit(number)
             self._committed = number
-            self._acknowledge(number)
+        if self._acknowledged < self._committed:  # also if a call before this one failed half-way
+            self._acknowledge(self._committed)
 
     def _acknowledge(self, number: int) -> None:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
@@ -416,6 +449,7 @@ class Receiver:
         elif old:
             self._done = old
             self._done_ticket = self._client.syncs.index.ticket()
+        self._acknowledged = number
 
     def _sweep(self) -> None:
         """Files of claims whose end is on disk by now."""
@@ -441,10 +475,14 @@ class Receiver:
         return True
 
     def release(self, number: int) -> int:
-        """Give the messages of an open claim back to the order, with their numbers and attempts; how many."""
-        count = self._require(number)
+        """Give the messages of an open claim back to the order, with their numbers and attempts; how many. If it fails,
+        the same call goes on with it."""
+        if number not in self._releasing or number <= self._committed:
+            self._releasing[number] = self._require(number)
+        count = self._releasing[number]
         self._files.write(number, array("Q"))  # on disk first: after a restore nobody may claim them again
         self._return(number)
+        del self._releasing[number]
         return count
 
     def _return(self, number: int) -> None:
@@ -462,6 +500,7 @@ class Receiver:
                 f"{self._client.name}: receiver {self.name!r} has open claims ({', '.join(map(str, claims))}): commit "
                 f"or release them first"
             )
+        self._client.syncs.sync_index()  # without the files a restore would have committed messages wait again
         self._turn(self._claiming.forget, self._entry)
         self._files.remove_all()
 
@@ -490,17 +529,43 @@ class Receiver:
         return f"<Receiver {self.name} of {self._client.name}>"
 
 
+def _spilled(rows: Rows) -> list[str]:
+    """Names of bodies that are files."""
+    return [
+        body_name(rows[index * REFERENCE_WORDS + F_NUMBER], rows[index * REFERENCE_WORDS + F_SLOT])
+        for index, info in enumerate(rows[F_INFO::REFERENCE_WORDS])
+        if info >> L.FLAGS_SHIFT & L.FLAG_SPILLED
+    ]
+
+
 def release_overdue(queue: Owner) -> int:
     """Release the claims of receivers that are not there and were not for as long as they said; how many messages. One
-    that comes back learns it from its next call for a claim."""
+    that comes back learns it from its next call for a claim. What is wrong with one is said when the others are done.
+    """
     client = queue._mine()
     claiming = Claiming(client.kernel)
     released = 0
+    failed: Corrupt | OSError | None = None
     for entry in range(L.RECEIVERS):
+        if claiming.word(entry, L.N_COUNT) and claiming.word(entry, L.N_SEEN_US) == 0:
+            client.turn(_see, client, claiming, entry)  # when it was seen, no restore knows
         if claiming.overdue(entry, client.clock.wall_us()):
-            with contextlib.suppress(ReceiverBusy), Receiver(queue, claiming.name(entry), if_overdue=True) as receiver:
-                released += sum(receiver.release(number) for number in receiver.claims())
+            try:
+                with Receiver(queue, claiming.name(entry), if_overdue=True) as receiver:
+                    released += sum(receiver.release(number) for number in receiver.claims())
+            except ReceiverBusy:
+                client.turn(_see, client, claiming, entry)  # it is there, whatever it does
+            except (Corrupt, OSError) as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
     return released
+
+
+def _see(client: Client, claiming: Claiming, entry: int) -> None:
+    """The time that a receiver may be away begins now."""
+    claiming.seen(entry, client.clock.wall_us())
+    client.kernel.commit()
 
 
 def forget(queue: Owner, name: str) -> None:

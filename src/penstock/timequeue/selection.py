@@ -58,22 +58,37 @@ class Selection:
     def _begin(self) -> None:
         self._places: Rows = array("Q", bytes(L.WORD_BYTES * 2 * L.LIST_LEASES))
         self._begun_us = self._client.clock.boot_us()
-        self._moves = self._moved()
+        self._late = False  # whether the walk passed numbers while lower ones were still being filled
+        self._puts, self._returns = self._counts()
         self.found = array("Q")
         self.taken = 0
 
-    def _moved(self) -> int:
-        """Changes when messages may have come to places in front of others: given back, or put for a time that had
-        passed already."""
+    def _counts(self) -> tuple[int, int]:
+        """Of messages that were published, and that were given back."""
         get = self._client.kernel.get
         stats_at = get(L.H_STATS_AT)
-        moves = sum(get(stats_at + word) for word in (L.T_RELEASES, L.T_EXPIRED, L.T_RETURNED))
-        return moves + get(stats_at + L.T_PUTS) if get(L.H_PRESENT) >> L.LIST_TIMED else moves
+        returns = sum(get(stats_at + word) for word in (L.T_RELEASES, L.T_EXPIRED, L.T_RETURNED))
+        return get(stats_at + L.T_PUTS), returns
 
-    def look(self, most: int) -> None:
-        """Go on until ``most`` messages are found, or all were looked at."""
-        if self._moved() != self._moves and self._client.clock.boot_us() - self._begun_us >= AGAIN_US:
+    def _moved(self) -> bool:
+        """Whether messages may have come to places in front of others: given back, put for a time that had passed
+        already, or published after others that have higher numbers."""
+        puts, returns = self._counts()
+        timed = self._client.kernel.get(L.H_PRESENT) >> L.LIST_TIMED
+        return returns != self._returns or (puts != self._puts and (self._late or timed != 0))
+
+    def look(self, most: int) -> int:
+        """Go on until ``most`` messages are found, or all were looked at; how many there are. Where the end of what was
+        due is the end of all, nothing in front of the walk is left for later."""
+        if self._moved() and self._client.clock.boot_us() - self._begun_us >= AGAIN_US:
             self._begin()
+        self._go_on(most)
+        if not self.found and self._due_us is not None and self._moved():
+            self._begin()
+            self._go_on(most)
+        return self.count
+
+    def _go_on(self, most: int) -> None:
         more = True
         while more and len(self.found) < most * REFERENCE_WORDS:
             wanted = FOUND_A_TURN_MAX if self._reads else min(FOUND_A_TURN_MAX, most - self.count)
@@ -98,6 +113,8 @@ class Selection:
         now_us = self._client.clock.wall_us()
         if self._due_us is not None:
             now_us = min(now_us, self._due_us)
+        if self._client.kernel.get(L.H_FILLING):
+            self._late = True
         claiming = self._claiming
         count = claiming.walk(rows, self._places, most, WALKED_A_TURN_MAX, now_us, self._below, self._passed)
         del rows[count * REFERENCE_WORDS :]
