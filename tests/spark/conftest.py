@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-# Quick to start: the code runs too short a time to be worth optimising.
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+from tests.spark.archive import java_options
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +23,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     except java.NoJava as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("spark")
-    settings = {**QUICK, "spark.local.dir": folder, "spark.sql.warehouse.dir": folder / "warehouse"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        settings = {
+            "spark.driver.extraJavaOptions": java_options(),
+            "spark.local.dir": folder,
+            "spark.sql.warehouse.dir": folder / "warehouse",
+        }
         started = session("penstock-tests", master="local[2]", **settings)
         yield started
         started.stop()
