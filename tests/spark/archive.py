@@ -15,7 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.spark.processes import PATHS, ROOT
+
 MAKE_S_MAX = 300.0
 ARCHIVE = "PENSTOCK_SPARK_ARCHIVE"  # in the environment, for drivers: a session sets JAVA_HOME, which names the file
 
@@ -51,10 +52,16 @@ def _make(archive: Path) -> None:
         aside = archive.with_suffix(".new")
         aside.unlink(missing_ok=True)
         command = [sys.executable, "-m", "tests.spark.archive", str(aside)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(ROOT)])}
+        environment = {**os.environ, "PYTHONPATH": PATHS}
         with contextlib.suppress(subprocess.SubprocessError):
             subprocess.run(
-                command, cwd=ROOT, env=environment, timeout=MAKE_S_MAX, check=True, capture_output=True, stdin=subprocess.DEVNULL
+                command,
+                cwd=ROOT,
+                env=environment,
+                timeout=MAKE_S_MAX,
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
             )
         if aside.exists():
             aside.rename(archive)

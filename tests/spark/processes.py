@@ -14,7 +14,8 @@ from typing import Any
 import penstock
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = os.pathsep.join([str(Path(penstock.__file__).parents[1]), str(ROOT)])  # for Python: penstock, and tests
+CORE = Path(penstock.__file__).parents[1]
+PATHS = os.pathsep.join(map(str, (ROOT / "tests/spark/quick_site", CORE, ROOT)))  # for Python: penstock, and tests
 WAIT_S_MAX = 120.0
 
 
