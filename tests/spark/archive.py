@@ -1,7 +1,7 @@
 """Owns Java's archive of Spark's classes (AppCDS): with it a driver starts with half of the work. For tests only.
 
-It is made once, in ``build/``, by a run of a small query: ``python -m tests.spark.archive <file>``. A Java or a Spark of
-another version has another. Whatever goes wrong with it, Spark starts without.
+It is made once, in ``build/``, by a run of a small query: ``python -m tests.spark.archive <file>``. Another Java or
+Spark has another. Whatever goes wrong with it, Spark starts without.
 """
 
 from __future__ import annotations

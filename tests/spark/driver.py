@@ -1,8 +1,8 @@
-"""A driver of one query from queue to queue: ``python -m tests.spark.driver <folder> [master] [rows]``.
+"""A driver of one query from queue to queue: ``python -m tests.spark.driver <folder> [rows [goes-on]]``.
 
 The queues are ``in`` and ``out`` in the folder, and a message that was sent has the id of the one it came from. It
-begins when it is told to, by a line on its standard input, so that one can be ready when another is killed. With
-``rows`` it goes on until it is killed; else it ends when all that was due is done.
+begins when it is told to, by a line on its standard input, so that one can be ready when another is killed. It
+ends when all that was due is done, or with ``goes-on`` not by itself.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ def start(folder: Path, master: str = "local[2]", *, java: str | None = None, **
     return spark
 
 
-def main(folder: Path, master: str = "local[2]", rows: int = 0) -> None:
+def main(folder: Path, rows: int = ROWS, how: str = "") -> None:
     os.environ[FOLDER] = str(folder)
-    spark = start(folder, master)
-    (folder / f"ready.{os.getpid()}").touch()
+    spark = start(folder)
     sys.stdin.readline()
     (folder / f"begun.{os.getpid()}").touch()
-    pipe(spark, folder, rows=rows or ROWS, ends=not rows).awaitTermination()
+    pipe(spark, folder, rows=rows, ends=how != "goes-on").awaitTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:4]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:3]), *sys.argv[3:4])

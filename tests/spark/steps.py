@@ -1,8 +1,8 @@
 """The data source with a place to stop at each step of both protocols, where somebody is then killed.
 
-The real reader and the real writer, with a look at the file ``stop`` on the way: whoever gets to the step it names first
-says so in the file ``mark`` and waits. Batches are counted from 0; a claim's batch is its number less one, as long as
-the queue is never empty when the query looks.
+The real reader and the real writer, with a look at the file ``stop`` on the way: whoever gets first to the step it
+names says so in the file ``mark`` and waits. Batches are counted from 0; a claim's batch is its number less one, as
+long as the queue is never empty when the query looks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ AFTER_PUBLISHING = ("published", "sunk", "acknowledging", "acknowledged")
 STEPS = (*BEFORE_PUBLISHING, *AFTER_PUBLISHING)  # of a batch, in their order
 
 
-def stop_at(folder: Path, step: str, batch: int) -> None:
-    """The next one to get there stops."""
+def stop_at(folder: Path, step: str, batch: int | None) -> None:
+    """The next one to get there stops; without a batch, in any."""
     (folder / "mark").unlink(missing_ok=True)
     aside = folder / "stop.new"
     aside.write_text(json.dumps([step, batch]))
@@ -48,8 +48,11 @@ def stopped(folder: Path) -> int | None:
 def reached(step: str, batch: int) -> None:
     """Wait to be killed, if this is where it shall happen, and go on after that if it was somebody else."""
     folder = Path(os.environ.get(FOLDER, "/nowhere"))
-    stop = folder / "stop"
-    if not stop.exists() or json.loads(stop.read_text()) != [step, batch]:
+    try:
+        chosen = json.loads((folder / "stop").read_text())
+    except FileNotFoundError:
+        return
+    if chosen[0] != step or chosen[1] not in (None, batch):
         return
     aside = folder / f"mark.{os.getpid()}"
     aside.write_text(f"{os.getpid()}")
@@ -71,6 +74,23 @@ def note(name: str, *words: Any) -> None:
         fd = os.open(Path(os.environ[FOLDER]) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(fd, (json.dumps(words) + "\n").encode())
         os.close(fd)
+
+
+def read_again(folder: Path) -> tuple[int, list[int]]:
+    """How often a part of a batch was read once more, and the batches that had other rows then."""
+    seen: dict[tuple[int, int], list[str]] = {}
+    again, differing = 0, []
+    for line in (folder / "rows").read_text().splitlines():
+        try:
+            batch, part, ids = json.loads(line)
+        except ValueError:  # a kill may cut a long line short
+            continue
+        if (batch, part) in seen:
+            again += 1
+            if seen[batch, part] != ids:
+                differing.append(batch)
+        seen[batch, part] = ids
+    return again, differing
 
 
 class SteppedReader(ClaimReader):
