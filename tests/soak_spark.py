@@ -57,7 +57,8 @@ class Ends:
         with penstock.open(self._folder / "in", busy_s=60) as queue:
             while not self._stopped.is_set():
                 if queue.qsize() < WAITING_MAX:
-                    bodies = [self._rng.randbytes(self._rng.choice((10, 200, 3000))) for _ in range(40)]
+                    sizes = self._rng.choices((10, 200, 3000), k=self._rng.randrange(1, 200))
+                    bodies = [self._rng.randbytes(size) for size in sizes]
                     self.put.update(zip(queue.put_many(bodies), bodies, strict=True))
                 self._take()
                 self._stopped.wait(0.05)
