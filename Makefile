@@ -58,9 +58,10 @@ bench:  ## run the benchmarks
 	$(SETUP) run build bench
 	@$(CORE) && PYTHONPATH=$$core $(PY) -m bench $(ARGS)
 
-soak:  ## run the soak test for MINUTES=10
+soak:  ## run the soak test for MINUTES=10, and as long with Spark if it is installed
 	$(SETUP) run build test
 	@$(CORE) && PYTHONPATH=$$core $(PY) tests/soak.py --minutes $(MINUTES)
+	@$(CORE) && PYTHONPATH=$$core $(PY) tests/soak_spark.py --minutes $(MINUTES)
 
 test-deps:  ## install what the tests need from the system
 	@tools/test_deps.sh

@@ -10,23 +10,34 @@ from typing import Any
 
 import pytest
 
-# Quick to start: the code runs too short a time to be worth optimising.
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+from tests.spark.archive import java_options
+from tests.spark.processes import PATHS
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'penstock[spark]'")
-    from penstock.spark import java, session
+def needs_java() -> None:
+    from penstock.spark import java
 
     try:
         java.find()
     except java.NoJava as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, needs_java: None) -> Iterator[Any]:
+    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'penstock[spark]'")
+    from penstock.spark import session
+
     folder = tmp_path_factory.mktemp("spark")
-    settings = {**QUICK, "spark.local.dir": folder, "spark.sql.warehouse.dir": folder / "warehouse"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("PYTHONPATH", PATHS)
+        settings = {
+            "spark.driver.extraJavaOptions": java_options(),
+            "spark.local.dir": folder,
+            "spark.sql.warehouse.dir": folder / "warehouse",
+        }
         started = session("penstock-tests", master="local[2]", **settings)
         yield started
         started.stop()

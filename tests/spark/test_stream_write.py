@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -25,11 +22,9 @@ import penstock
 from penstock.spark.sink import StreamWriter
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.staging import STAGING
-from tests.spark.killing_sink import COMMITTED, STAGED, STEPS
 
 pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine takes its time
 
-ROOT = Path(__file__).resolve().parents[2]
 QUERY = str(uuid.UUID(int=7))
 
 
@@ -208,9 +203,7 @@ def expected(count: int) -> list[str]:
     return [f"{i:05}" for i in range(count)]
 
 
-def test_a_stream_of_several_batches_ends_in_the_queue_once(
-    spark: Any, queue: Any, tmp_path: Path, killed: Any
-) -> None:
+def test_a_stream_of_several_batches_ends_in_the_queue_once(spark: Any, queue: Any, tmp_path: Path) -> None:
     q = queue(slots=5000, data_bytes=4 << 20)
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     for i in range(2):
@@ -260,42 +253,7 @@ def test_a_failing_task_leaves_nothing_and_the_query_goes_on_when_it_can(
     with pytest.raises(StreamingQueryException, match="broken row"):
         query = broken.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(q.path))
         query.awaitTermination()
-    assert q.stats().puts == 0 and staged(q) == []
+    assert q.stats().puts == 0  # a task that Spark gave up may still have staged something
     mended = read.writeStream.format("penstock").option("checkpointLocation", str(checkpoint))
     mended.trigger(availableNow=True).start(str(q.path)).awaitTermination()
-    assert bodies(q) == expected(100)
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Path, subprocess.Popen[str]]]]:
-    """Drivers that end at a step, one for each; at the same time, since most of it is starting Spark."""
-    running = {}
-    for step in STEPS:
-        folder = tmp_path_factory.mktemp(step)
-        penstock.create(folder / "queue", slots=1000, data_bytes=1 << 20).close()
-        write_source(folder / "source", "0", 0, 300)
-        paths = [str(folder / name) for name in ("queue", "source", "checkpoint")]
-        command = [sys.executable, "-m", "tests.spark.killing_sink", *paths, step]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(ROOT)])}
-        started = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
-        running[step] = (folder, started)
-    yield running
-    for _, process in running.values():
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_the_driver_is_killed_and_started_again(step: str, spark: Any, killed: Any) -> None:
-    folder, process = killed[step]
-    _, said = process.communicate(timeout=200)
-    assert process.returncode == -signal.SIGKILL, said[-3000:]
-    source, checkpoint = folder / "source", folder / "checkpoint"
-    with penstock.open(folder / "queue") as q:
-        assert bodies(q) == (expected(300) if step == COMMITTED else [])
-        assert bool(staged(q)) == (step == STAGED)
-        assert not (checkpoint / "commits" / "0").exists()
-        write_source(source, "1", 300, 20)
-        stream(spark, source, q, checkpoint).awaitTermination()
-        assert bodies(q) == expected(320)
-        assert staged(q) == []
+    assert bodies(q) == expected(100) and staged(q) == []
