@@ -19,7 +19,9 @@ WORDS = st.one_of(
 
 def _lined_up(count: int) -> array[int]:
     """References of messages that were put one after another."""
-    return array("Q", [word for i in range(count) for word in (i + 1, i + 100, (i * 4) << 24 | 4, 5_000 + i // 1000, 9)])
+    return array(
+        "Q", [word for i in range(count) for word in (i + 1, i + 100, (i * 4) << 24 | 4, 5_000 + i // 1000, 9)]
+    )
 
 
 @given(st.lists(st.tuples(*[WORDS] * REFERENCE_WORDS), max_size=40))
