@@ -54,6 +54,8 @@ class Run:
             return
         run = spark.SparkRun(self._directory("spark"))
         try:
+            self._say("Spark: warming up")
+            run.warm_up(with_sink="s" in self.wanted)
             for number in range(self.sizes.rounds):
                 self._spark_round(run, number)
             if "u" in self.wanted:

@@ -25,6 +25,9 @@ from penstock.store import layout as L
 BATCHES = 3  # of a stream; the first is not counted
 MEMORY_ROWS = 100_000
 PUT_AT_ONCE = 1000
+WARM_UPS = 3
+WARM_UP_ROWS = 50_000
+WARM_UP_BYTES = 100
 WAIT_S = 120.0
 PLANNER = "python_streaming_source_runner"
 
@@ -56,6 +59,13 @@ class SparkRun:
         self._spark.stop()
         for queue in self._queues.values():
             queue.close()
+
+    def warm_up(self, *, with_sink: bool) -> None:
+        """Until Java has compiled what runs most."""
+        for _ in range(WARM_UPS):
+            self.streams(WARM_UP_ROWS, WARM_UP_BYTES)
+            if with_sink:
+                self.to_queue(WARM_UP_ROWS, WARM_UP_BYTES)
 
     # ------------------------------------------------------------ scenarios; each is one round
 
