@@ -22,7 +22,7 @@ from penstock.timequeue import open_queue
 from penstock.timequeue.copying import take_picture
 
 PARTITION_ROWS_LEAST = 1_000  # fewer are not worth a task
-PARTITION_ROWS_MOST = 250_000  # their references are 10 MB, which travel with the task
+PARTITION_ROWS_MOST = 250_000  # their references are 10 MB, which travel with the task of a batch read
 PARTITION_BYTES_MOST = 128 << 20
 
 
