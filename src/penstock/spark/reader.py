@@ -104,10 +104,14 @@ class MessageReader:
         ]
         return rows[np.array(keep, dtype=bool)]
 
-    def _decoded(self, metas: list[bytes]) -> tuple[list[Meta], list[int]]:
+    def _decoded(self, metas: list[bytes]) -> tuple[list[Meta], Any]:
         """Each that there is, decoded, and which of them each message has: the same ones come again and again."""
         places: dict[bytes, int] = {}
-        which = [places.setdefault(meta, len(places)) for meta in metas]
+        if metas and metas.count(metas[0]) == len(metas):  # above all, none has any
+            places[metas[0]] = 0
+            which: Any = np.zeros(len(metas), dtype=np.int32)
+        else:
+            which = np.array([places.setdefault(meta, len(places)) for meta in metas], dtype=np.int32)
         try:
             return [decode_meta(meta) for meta in places], which
         except msgspec.DecodeError as error:
@@ -148,7 +152,7 @@ class MessageReader:
             )
         if {"type", "key", "headers"} & set(names):
             metas, which = self._decoded(found.metas)
-            indices = pa.array(which, type=pa.int32())
+            indices = pa.array(which)
             if "type" in names:
                 arrays["type"] = pa.array([meta.t for meta in metas], type=pa.string()).take(indices)
             if "key" in names:
