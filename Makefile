@@ -55,7 +55,7 @@ format:  ## let ruff fix and format the sources
 	$(PY) -m ruff format .
 
 bench:  ## run the benchmarks
-	$(SETUP) run build bench
+	$(SETUP) run build bench spark
 	@$(CORE) && PYTHONPATH=$$core $(PY) -m bench $(ARGS)
 
 soak:  ## run the soak test for MINUTES=10, and as long with Spark if it is installed

@@ -9,6 +9,8 @@ ONE_SIZE = {"m": (200,)}  # scenarios that are not measured with each of them
 
 RATE = "messages/s"
 SECONDS = "s"
+SHARE = "of the batch"
+BYTES = "bytes"
 
 TITLES = {
     "a": "single put",
@@ -26,9 +28,16 @@ TITLES = {
     "m": "durable put, single, 16 producer processes",
     "n": "durable put in batches of 1000",
     "o": "restore of a queue with {restored:,} messages of 2 KiB against reading its data file once",
+    "p": "Spark: stream to a sink that does nothing, {spark_rows[200]:,} rows a batch ({spark_rows[4096]:,} of 4 KiB)",
+    "q": "Spark: acknowledging a batch and claiming the next, as a share of it",
+    "r": "Spark: the same stream, bodies of mixed sizes",
+    "s": "Spark: stream from queue to queue",
+    "t": "Spark: micro-batch of one message",
+    "u": "Spark: memory of the driver's Python process, {spark_backlog:,} waiting, batches of 100,000",
 }
-UNITS = dict.fromkeys("abcdefgmn", RATE) | dict.fromkeys("hil", SECONDS)
+UNITS = dict.fromkeys("abcdefgmnprs", RATE) | dict.fromkeys("hilt", SECONDS) | dict.fromkeys("q", SHARE) | {"u": BYTES}
 DURABLE = "lmn"
+SPARK = "pqrstu"
 LETTERS = "".join(TITLES)
 
 
@@ -74,6 +83,13 @@ TARGETS = (
     Target("n", RAW, 0.2, body_bytes=200),
     Target("n", "LMDB", 1.5, body_bytes=4096),
     Target("n", RAW, 0.4, body_bytes=4096),
+    Target("p", "parquet", 0.8),
+    Target("p", "JSON", 2),
+    Target("q", None, 0.1, at_least=False),
+    Target("r", "equal sizes", 0.8),
+    Target("s", "parquet to parquet", 0.5),
+    Target("t", "rate-micro-batch", 2, at_least=False),
+    Target("u", "one batch waiting", 1.25, at_least=False),  # does not grow: what the allocator keeps differs
 )
 
 
@@ -126,6 +142,9 @@ class Sizes:
     producing_s: float
     durable_batched: dict[int, int]
     restored: int
+    spark_rows: dict[int, int]
+    spark_backlog: int
+    spark_turns: int
 
 
 DEFAULT = Sizes(
@@ -144,6 +163,9 @@ DEFAULT = Sizes(
     producing_s=1.25,
     durable_batched={200: 20_000, 4096: 10_000},
     restored=1 << 20,
+    spark_rows={200: 500_000, 4096: 100_000},
+    spark_backlog=2_000_000,
+    spark_turns=15,
 )
 QUICK = Sizes(
     rounds=3,
@@ -161,6 +183,9 @@ QUICK = Sizes(
     producing_s=0.5,
     durable_batched={200: 10_000, 4096: 4_000},
     restored=1 << 17,
+    spark_rows={200: 100_000, 4096: 20_000},
+    spark_backlog=500_000,
+    spark_turns=8,
 )
 
 # Slow systems move fewer messages, so that a run ends; a rate is a rate.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
-from bench.plan import BEST, DURABLE, PRODUCERS_MORE, RATE, TITLES, UNITS, Sizes, targets_for
+from bench.plan import BEST, BYTES, DURABLE, PRODUCERS_MORE, RATE, SECONDS, SHARE, TITLES, UNITS, Sizes, targets_for
 from bench.results import OURS, Figure, Results, Verdict, percentile
 
 
@@ -42,14 +43,12 @@ def tables(results: Results, sizes: Sizes) -> str:
 
 
 def title(scenario: str, sizes: Sizes) -> str:
-    return TITLES[scenario].format(
-        waiting=sizes.waiting, deep=sizes.deep, stream_gb=sizes.stream_gb, restored=sizes.restored
-    )
+    return TITLES[scenario].format(**asdict(sizes))
 
 
 def _group_table(results: Results, scenario: str, size: int, sizes: Sizes) -> str:
-    timed = UNITS[scenario] != RATE
-    show = duration if timed else rate
+    timed = UNITS[scenario] == SECONDS
+    show = SHOWN[UNITS[scenario]]
     rows = []
     for name in results.systems(scenario, size):
         figure = results.figure(scenario, size, name)
@@ -68,7 +67,9 @@ def _comparison(results: Results, scenario: str, size: int, name: str) -> list[s
     target = next((t for t in targets_for(scenario, size) if t.reference == reference), None)
     if reference is None:
         ours = results.figure(scenario, size, OURS)
-        return ["", f"<= {duration(target.factor)}", yes(target.met(ours.median))] if target and ours else []
+        return (
+            ["", f"<= {SHOWN[UNITS[scenario]](target.factor)}", yes(target.met(ours.median))] if target and ours else []
+        )
     ratio = results.ratio(scenario, size, reference)
     if ratio is None:
         return []
@@ -149,7 +150,7 @@ def _targets_table(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
         show = factor if verdict.reference else PLAIN.get(verdict.scenario, duration)
-        subject = verdict.subject.partition(",")[0] if verdict.scenario in "gh" else verdict.subject
+        subject = verdict.subject.partition(",")[0] if verdict.scenario in "ghpu" else verdict.subject
         rows.append(
             [
                 f"{verdict.scenario}  {subject}",
@@ -211,5 +212,10 @@ def yes(met: bool) -> str:
     return "yes" if met else "NO"
 
 
+def percent(value: float) -> str:
+    return f"{value * 100:.1f} %"
+
+
+SHOWN = {RATE: rate, SECONDS: duration, SHARE: percent, BYTES: size_of}
 # How a figure that is compared with nothing is shown, where it is no duration.
-PLAIN = {"k": size_of, "m": number, "o": size_of}
+PLAIN = {"k": size_of, "m": number, "o": size_of, "q": percent}

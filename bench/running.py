@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from bench import restore_speed
-from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, Sizes, count_for
+from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, SPARK, Sizes, count_for
 from bench.report import body
 from bench.results import OURS, Results
-from bench.scenarios import durable, memory, processes, throughput, timing
+from bench.scenarios import durable, memory, processes, spark, throughput, timing
 from bench.scenarios.depth import Depth
 from bench.scenarios.scheduled import Scheduled
 from bench.systems.interface import System
@@ -42,7 +42,42 @@ class Run:
             self.results.memory = memory.stream(self.below, stream_bytes=int(self.sizes.stream_gb * 1e9))
         if "o" in self.wanted:
             self._restore()
+        if self.wanted & set(SPARK):
+            self._spark()
         return self.results
+
+    def _spark(self) -> None:
+        """Last, since the session stays in this process: nothing is forked from it any more."""
+        why = spark.missing()
+        if why:
+            self._say(f"{', '.join(SPARK)}: left out: {why}")
+            return
+        run = spark.SparkRun(self._directory("spark"))
+        try:
+            self._say("Spark: warming up")
+            run.warm_up(with_sink="s" in self.wanted)
+            for number in range(self.sizes.rounds):
+                self._spark_round(run, number)
+            if "u" in self.wanted:
+                self._say("u")
+                for system, value in run.memory(self.sizes.spark_backlog).items():
+                    self.results.add("u", 16, system, 0, value)
+        finally:
+            run.close()
+
+    def _spark_round(self, run: spark.SparkRun, number: int) -> None:
+        for size in BODY_SIZES:
+            rows = self.sizes.spark_rows[size]
+            for letters, measure in (("pqr", run.streams), ("s", run.to_queue)):
+                if self.wanted & set(letters):
+                    self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(letters)} with {body(size)}")
+                    for (letter, system), value in measure(rows, size).items():
+                        if letter in self.wanted:
+                            self.results.add(letter, size, system, number, value)
+        if "t" in self.wanted:
+            self._say(f"round {number + 1} of {self.sizes.rounds}: t")
+            for system, delays in run.single(self.sizes.spark_turns).items():
+                self.results.add_delays("t", 200, system, number, delays)
 
     def _restore(self) -> None:
         for order in restore_speed.ORDERS:

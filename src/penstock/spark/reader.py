@@ -25,6 +25,7 @@ from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
+from penstock.store.options import Options
 
 BATCH_BYTES_MOST = 32 << 20  # of bodies in an Arrow batch, if there is more than one; offsets there have 31 bits
 BODY_BYTES_MOST = (1 << 31) - 1
@@ -50,14 +51,15 @@ class MessageReader:
         self._fail_if_gone = fail_if_gone
 
     def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
-        rows = np.frombuffer(partition.references, dtype=np.uint64).reshape(-1, G.REFERENCE_WORDS)
+        return self.read_rows(partition.references)
+
+    def read_rows(self, references: Any) -> Iterator[pa.RecordBatch]:
+        rows = np.frombuffer(references, dtype=np.uint64).reshape(-1, G.REFERENCE_WORDS)
         if not self._heads and not self._conditions:
             for start in range(0, len(rows), self._batch_rows):
                 yield self._batch(rows[start : start + self._batch_rows], {})
             return
-        options = read_options(Path(self._place.path))
-        if options.uuid != self._place.uuid:
-            raise QueueNotFound(f"{self._place.path}: another queue is here now")
+        options = self._options()
         files = LocalFiles(Path(self._place.path), options, busy_s=self._place.busy_s)
         gather = G.Gather(files.mappings(), options.signature)
         kernel = memoryview(files.kernel).cast("Q")
@@ -67,6 +69,12 @@ class MessageReader:
             kernel.release()
             gather.close()
             files.close()
+
+    def _options(self) -> Options:
+        options = read_options(Path(self._place.path))
+        if options.uuid != self._place.uuid:
+            raise QueueNotFound(f"{self._place.path}: another queue is here now")
+        return options
 
     def _read(self, files: LocalFiles, gather: G.Gather, kernel: memoryview, rows: Any) -> Iterator[pa.RecordBatch]:
         for chunk in self._chunks(rows):
@@ -96,10 +104,14 @@ class MessageReader:
         ]
         return rows[np.array(keep, dtype=bool)]
 
-    def _decoded(self, metas: list[bytes]) -> tuple[list[Meta], list[int]]:
+    def _decoded(self, metas: list[bytes]) -> tuple[list[Meta], Any]:
         """Each that there is, decoded, and which of them each message has: the same ones come again and again."""
         places: dict[bytes, int] = {}
-        which = [places.setdefault(meta, len(places)) for meta in metas]
+        if metas and metas.count(metas[0]) == len(metas):  # above all, none has any
+            places[metas[0]] = 0
+            which: Any = np.zeros(len(metas), dtype=np.int32)
+        else:
+            which = np.array([places.setdefault(meta, len(places)) for meta in metas], dtype=np.int32)
         try:
             return [decode_meta(meta) for meta in places], which
         except msgspec.DecodeError as error:
@@ -140,7 +152,7 @@ class MessageReader:
             )
         if {"type", "key", "headers"} & set(names):
             metas, which = self._decoded(found.metas)
-            indices = pa.array(which, type=pa.int32())
+            indices = pa.array(which)
             if "type" in names:
                 arrays["type"] = pa.array([meta.t for meta in metas], type=pa.string()).take(indices)
             if "key" in names:

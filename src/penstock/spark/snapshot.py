@@ -22,7 +22,7 @@ from penstock.timequeue import open_queue
 from penstock.timequeue.copying import take_picture
 
 PARTITION_ROWS_LEAST = 1_000  # fewer are not worth a task
-PARTITION_ROWS_MOST = 250_000  # their references are 10 MB, which travel with the task
+PARTITION_ROWS_MOST = 250_000  # their references are 10 MB, which travel with the task of a batch read
 PARTITION_BYTES_MOST = 128 << 20
 
 
@@ -100,16 +100,18 @@ def columns(rows: Any) -> dict[str, Any]:
 def split(snapshot: Snapshot, wanted: int) -> list[Messages]:
     """Partitions of about equal size in bytes; one without messages if there are none."""
     rows = snapshot.references
+    parts = ranges(rows, wanted) or [(0, 0)]
+    return [Messages(snapshot.place, rows[first:end].tobytes()) for first, end in parts]
+
+
+def ranges(rows: Any, wanted: int) -> list[tuple[int, int]]:
+    """Where to cut references, for partitions of about equal size in bytes. Each has some."""
     size_bytes = (rows[:, G.F_PLACE] & np.uint64(L.PLACE_MASK)).astype(np.int64) * L.UNIT_BYTES
     total = np.cumsum(size_bytes)
     count = max(min(wanted or _partitions(len(rows), int(total[-1]) if len(rows) else 0), len(rows)), 1)
     cuts: Any = np.searchsorted(total, [total[-1] * i // count for i in range(1, count)]) if count > 1 else []
     edges = [0, *(int(cut) for cut in cuts), len(rows)]
-    return [
-        Messages(snapshot.place, rows[start:end].tobytes())
-        for start, end in pairwise(edges)
-        if end > start or len(rows) == 0
-    ]
+    return [(first, end) for first, end in pairwise(edges) if end > first]
 
 
 def _partitions(rows: int, size_bytes: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -27,9 +27,10 @@ from pyspark.sql.types import StructType
 from penstock.errors import ClaimLost, Misuse, PenstockError
 from penstock.spark import snapshot
 from penstock.spark.reader import MessageReader
-from penstock.spark.snapshot import Messages, Place, Snapshot
+from penstock.spark.snapshot import Place
 from penstock.store import gather as G
 from penstock.store import layout as L
+from penstock.store.claimfiles import ClaimFiles
 from penstock.store.directory import read_options
 from penstock.timequeue import TimeQueue, open_queue
 from penstock.timequeue.claims import Claim, Receiver
@@ -39,6 +40,18 @@ ROWS_MOST = L.SLOTS_MAX
 
 NEW_CHECKPOINT = "start with a new checkpoint: it takes the open claims first"
 SKIP = "with the option onLostClaim=skip the query goes on without them"
+
+
+class PartOfClaim(InputPartition):
+    """Some messages of a claim, by their places in it: the task reads their references from the claim's file."""
+
+    def __init__(self, place: Place, receiver: str, claim: int, first: int, end: int) -> None:
+        super().__init__(None)
+        self.place = place
+        self.receiver = receiver
+        self.claim = claim
+        self.first = first
+        self.end = end
 
 
 class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,7 +115,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "oldestDueMs": max(age_us // 1000, 0),
         }
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Messages]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[PartOfClaim]:
         first, _ = self._meant(start)
         claim, messages = self._meant(end)
         if first == claim or messages == 0:
@@ -110,16 +123,17 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_open(claim, messages):
             return []
         self._refuse_between(first, claim)
-        return snapshot.split(Snapshot(self._place(), self._references(claim)), self._given["partitions"])
+        parts = snapshot.ranges(self._references(claim), self._given["partitions"])
+        return [PartOfClaim(self._place(), self._name, claim, *part) for part in parts]
 
-    def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: PartOfClaim) -> Iterator[pa.RecordBatch]:
         return ClaimedReader(
             partition.place,
             self._schema,
             conditions=[],
             batch_rows=self._given["batchRows"],
             fail_if_gone=not self._skip,
-        ).read(partition)
+        ).read_part(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         claim, messages = self._meant(end)
@@ -285,6 +299,14 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 class ClaimedReader(MessageReader):
     """Reads messages of a claim, of which none may be missing."""
+
+    def read_part(self, part: PartOfClaim) -> Iterator[pa.RecordBatch]:
+        files = ClaimFiles(Path(part.place.path), part.receiver, self._options().signature)
+        references = files.read(part.claim, part.first, part.end)
+        if references:
+            yield from self.read_rows(references)
+        elif self._fail_if_gone:
+            raise self._gone(f"{part.place.path}: claim {part.claim} of receiver {part.receiver}")
 
     def _gone(self, message: str) -> PenstockError:
         return PenstockError(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from penstock.errors import Corrupt, Misuse
 from penstock.store import layout as L
-from penstock.store import rig, syscalls
+from penstock.store import packing, rig, syscalls
 from penstock.store.files import open_file, sync_directory, sync_file, write_all
 from penstock.store.gather import REFERENCE_WORDS
 from penstock.store.record import crc32
@@ -30,8 +30,6 @@ LOCK = "lock"
 MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
 HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
-
-ROW_BYTES = REFERENCE_WORDS * L.WORD_BYTES
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}")
@@ -127,10 +125,11 @@ class ClaimFiles:
             return 0
         return number
 
-    def read(self, claim: int) -> array[int] | None:
-        """The references of a claim, none if it was released; None if there is no file."""
+    def read(self, claim: int, first: int = 0, end: int = L.SLOTS_MAX) -> array[int] | None:
+        """The references of a claim, or those from ``first`` to ``end``; none if it was released; None if there is no
+        file."""
         try:
-            number, rows = self._read(str(claim))
+            number, rows = self._read(str(claim), first, end)
         except FileNotFoundError:
             return None
         if number != claim:
@@ -138,12 +137,15 @@ class ClaimFiles:
         return rows
 
     def count(self, claim: int) -> int | None:
-        """How many references it has, by the size of its file; None if there is none."""
+        """How many references it has, as the file begins; None if there is none. Nothing else of it is checked."""
         try:
-            size_bytes = (self.path / str(claim)).stat().st_size
+            with (self.path / str(claim)).open("rb") as file:
+                head = file.read(HEAD.size)
         except FileNotFoundError:
             return None
-        return max(size_bytes - HEAD.size - CHECK.size, 0) // ROW_BYTES
+        if len(head) < HEAD.size:
+            raise self._damaged(str(claim), "the file of a claim", f"{len(head)} bytes")
+        return int(HEAD.unpack(head)[3])
 
     def write(self, claim: int, rows: array[int]) -> None:
         """Durable when it returns."""
@@ -183,13 +185,11 @@ class ClaimFiles:
 
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)
-        body = rows.tobytes()
+        body = packing.pack(rows)
         aside = self.path / f"{name}.new"
         fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            write_all(fd, head, 0)
-            write_all(fd, body, len(head))  # not joined: 20 MB for half a million messages
-            write_all(fd, CHECK.pack(crc32(body, crc32(head))), len(head) + len(body))
+            write_all(fd, head + body + CHECK.pack(crc32(body, crc32(head))), 0)
             sync_file(fd)
         finally:
             os.close(fd)
@@ -197,20 +197,22 @@ class ClaimFiles:
         os.rename(aside, self.path / name)
         sync_directory(self.path)
 
-    def _read(self, name: str) -> tuple[int, array[int]]:
+    def _read(self, name: str, first: int = 0, end: int = 0) -> tuple[int, array[int]]:
         data = (self.path / name).read_bytes()
         if len(data) < HEAD.size + CHECK.size:
             raise self._damaged(name, "the file of a claim", f"{len(data)} bytes")
         magic, signature, number, count = HEAD.unpack_from(data)
-        end = len(data) - CHECK.size
-        if magic != MAGIC or count * ROW_BYTES != end - HEAD.size:
-            raise self._damaged(name, f"{HEAD.size + count * ROW_BYTES + CHECK.size} bytes", f"{len(data)} bytes")
-        if CHECK.unpack_from(data, end)[0] != crc32(data[:end]):
+        body_end = len(data) - CHECK.size
+        if magic != MAGIC:
+            raise self._damaged(name, "the file of a claim", "something else")
+        if CHECK.unpack_from(data, body_end)[0] != crc32(data[:body_end]):
             raise self._damaged(name, "the checksum of what is there", "another one")
         if signature != self._signature:
             raise self._damaged(name, "a claim of this queue", "one of another queue")
-        rows = array("Q")
-        rows.frombytes(memoryview(data)[HEAD.size : end])
+        try:
+            rows = packing.unpack(data[HEAD.size : body_end], count, first, end)
+        except packing.Unreadable as error:
+            raise self._damaged(name, f"{count} references", str(error)) from error
         return number, rows
 
     def _damaged(self, name: str, expected: str, found: str) -> Corrupt:
