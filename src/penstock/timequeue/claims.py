@@ -140,7 +140,6 @@ class Receiver:
     def _lock(self, wait_s: float) -> int:
         deadline = time.monotonic() + wait_s
         while True:
-            self._files.make()
             fd = self._files.lock()
             if fd >= 0:
                 return fd
