@@ -532,6 +532,22 @@ def refuse(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
+def test_the_next_receiver_brings_a_name_to_disk_that_was_only_just_given(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(queues)
+    receiver = queue.receiver("r")
+    with monkeypatch.context() as patch:
+        patch.setattr(claimfiles, "sync_directory", refuse)
+        with pytest.raises(OSError):
+            receiver.claim(4)
+    receiver.close()
+    synced: list[list[str]] = []
+    monkeypatch.setattr(claimfiles, "sync_directory", lambda path: synced.append(os.listdir(path)))
+    with queue.receiver("r") as receiver:
+        assert receiver.claims() == [1] and any("1" in names for names in synced)
+
+
 def test_a_release_that_failed_is_finished_by_the_same_call(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = filled(queues)
     with queue.receiver("r") as receiver:

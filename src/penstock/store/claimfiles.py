@@ -114,6 +114,10 @@ class ClaimFiles:
         finally:
             os.close(fd)
 
+    def sync(self) -> None:
+        """What is there now has its name for good."""
+        sync_directory(self.path)
+
     def numbers(self) -> list[int]:
         """Claims that have a file, in their order."""
         try:

@@ -181,7 +181,9 @@ class Receiver:
         return work(*arguments)
 
     def _finish(self) -> None:
-        """What a receiver that died has left: a commit, a release or a claim half done."""
+        """What a receiver that died has left: a commit, a release or a claim half done, or with a name that is not on
+        disk yet."""
+        self._files.sync()
         if self._committed:
             self._acknowledge(self._committed)
         for number in self._files.numbers():
