@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from array import array
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.store import claimfiles
 from penstock.store import layout as L
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue import check_queue, restore_queue
@@ -387,6 +389,48 @@ def test_a_lock_that_went_with_its_receiver_is_no_lock(queues: Queues) -> None:
     old.close()
 
 
+def test_a_receiver_that_is_forgotten_while_others_come_or_look(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder goes between two steps of theirs."""
+    queue = filled(queues)
+    folder = queue.path / "claims" / "r"
+    real = claimfiles.open_file
+
+    def open_late(path: Path, flags: int) -> int:
+        if path == folder / "lock" and not forgotten:
+            forgotten.append(path)
+            shutil.rmtree(folder)
+        return real(path, flags)
+
+    forgotten: list[Path] = []
+    monkeypatch.setattr(claimfiles, "open_file", open_late)
+    with queue.receiver("r") as receiver:
+        assert receiver._files.is_locked() and len(forgotten) == 1
+    forgotten.clear()
+    assert not receiver._files.is_locked() and not folder.exists() and len(forgotten) == 1
+
+
+def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(queues)
+    path = queue.path / "claims" / "r" / "lock"
+    real = claimfiles.open_file
+    removed: list[Path] = []
+
+    def open_then_remove(file: Path, flags: int) -> int:
+        fd = real(file, flags)
+        if file == path and not removed:
+            removed.append(file)
+            path.unlink()
+        return fd
+
+    monkeypatch.setattr(claimfiles, "open_file", open_then_remove)
+    with queue.receiver("r") as receiver:
+        assert removed and receiver._files._is_lock(receiver._fd)
+
+
 def test_claims_of_a_receiver_that_is_gone_for_long_wait_again(queues: Queues, clock: SimulatedClock) -> None:
     queue = filled(queues, index_sync_ms=0)  # nobody looks but us
     with queue.receiver("r", timeout=60) as receiver:
@@ -486,6 +530,22 @@ def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
 
 def refuse(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_the_next_receiver_brings_a_name_to_disk_that_was_only_just_given(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(queues)
+    receiver = queue.receiver("r")
+    with monkeypatch.context() as patch:
+        patch.setattr(claimfiles, "sync_directory", refuse)
+        with pytest.raises(OSError):
+            receiver.claim(4)
+    receiver.close()
+    synced: list[list[str]] = []
+    monkeypatch.setattr(claimfiles, "sync_directory", lambda path: synced.append(os.listdir(path)))
+    with queue.receiver("r") as receiver:
+        assert receiver.claims() == [1] and any("1" in names for names in synced)
 
 
 def test_a_release_that_failed_is_finished_by_the_same_call(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:

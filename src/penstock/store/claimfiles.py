@@ -65,7 +65,7 @@ class ClaimFiles:
         self.path = queue / CLAIMS / check_name(name)
         self._signature = signature
 
-    def make(self) -> None:
+    def _make(self) -> None:
         """The directory, if it is not there."""
         for folder in (self.path.parent, self.path):
             if not folder.exists():
@@ -74,20 +74,28 @@ class ClaimFiles:
                 sync_directory(folder.parent)
 
     def lock(self) -> int:
-        """A descriptor that keeps everybody else out until it is closed; -1 if somebody else has one."""
-        fd = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            rig.effect(rig.LOCK, fd)
-            if syscalls.try_lock_file(fd) and self._is_lock(fd):
-                return fd
-        except BaseException:
+        """A descriptor that keeps everybody else out until it is closed, in a folder that it makes; -1 if somebody else
+        has one."""
+        while True:
+            self._make()
+            try:
+                fd = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:
+                continue  # the receiver is just being forgotten
+            try:
+                rig.effect(rig.LOCK, fd)
+                if not syscalls.try_lock_file(fd):
+                    os.close(fd)
+                    return -1
+                if self._is_lock(fd):
+                    return fd
+            except BaseException:
+                os.close(fd)
+                raise
             os.close(fd)
-            raise
-        os.close(fd)
-        return -1
 
     def _is_lock(self, fd: int) -> bool:
-        """Not one that was removed with its receiver while we waited for it."""
+        """Not one that was removed with its receiver before we had it."""
         try:
             return os.path.samestat(os.fstat(fd), os.stat(self.path / LOCK))
         except FileNotFoundError:
@@ -95,12 +103,18 @@ class ClaimFiles:
 
     def is_locked(self) -> bool:
         """Whether a receiver is there now."""
-        if not (self.path / LOCK).exists():
+        try:
+            fd = open_file(self.path / LOCK, os.O_RDWR)  # makes nothing: one that is being forgotten is to go
+        except FileNotFoundError:
             return False
-        fd = self.lock()
-        if fd >= 0:
+        try:
+            return not syscalls.try_lock_file(fd)
+        finally:
             os.close(fd)
-        return fd < 0
+
+    def sync(self) -> None:
+        """What is there now has its name for good."""
+        sync_directory(self.path)
 
     def numbers(self) -> list[int]:
         """Claims that have a file, in their order."""

@@ -114,7 +114,7 @@ class _Copier:
         self._drop_gone(files, start, end)
         files.sync_bodies(
             files.body_names()
-        )  # only now: the less time between the looks, the less is gone in the second
+        )  # only now: the less time between the two looks, the less is gone in the second
         files.sync_data()
         self._make_kernel(files, start, end)
 

@@ -140,7 +140,6 @@ class Receiver:
     def _lock(self, wait_s: float) -> int:
         deadline = time.monotonic() + wait_s
         while True:
-            self._files.make()
             fd = self._files.lock()
             if fd >= 0:
                 return fd
@@ -182,7 +181,9 @@ class Receiver:
         return work(*arguments)
 
     def _finish(self) -> None:
-        """What a receiver that died has left: a commit, a release or a claim half done."""
+        """What a receiver that died has left: a commit, a release or a claim half done, or with a name that is not on
+        disk yet."""
+        self._files.sync()
         if self._committed:
             self._acknowledge(self._committed)
         for number in self._files.numbers():
