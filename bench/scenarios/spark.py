@@ -56,7 +56,8 @@ class SparkRun:
         self._checkpoints = 0
 
     def close(self) -> None:
-        self._spark.stop()
+        with contextlib.suppress(Exception):  # interrupted, the connection is out of step; Java ends with us
+            self._spark.stop()
         for queue in self._queues.values():
             queue.close()
 
