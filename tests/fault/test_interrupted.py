@@ -111,7 +111,7 @@ def test_a_put_that_cannot_publish_gives_its_slots_back_later(queue: Queues) -> 
         reserved.set()
         time.sleep(0.05)
         with pytest.raises(penstock.QueueBusy):
-            client.turn(producer._publish, items)
+            client.turn(producer._publish, items, None)
     else:
         with pytest.raises(penstock.QueueBusy):
             producer.put(Slow(items), False, True)
@@ -216,7 +216,7 @@ def test_a_repair_keeps_a_batch_that_was_published_and_not_yet_merged(tmp_path: 
         items = entries(put, 1, None, None, 0, None, None, None)
         producer._copy(items, client.turn(producer._reserve, items), False, True)
         kill_at(3000)
-        client.turn(producer._publish, items)
+        client.turn(producer._publish, items, None)
 
     assert os.WIFSIGNALED(in_child(die))
     assert check_queue(path) == []
