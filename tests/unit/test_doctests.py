@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import penstock
 
 
 def _module_names() -> list[str]:
-    # The command line's needs are optional, and its examples are shell commands.
-    found = pkgutil.walk_packages(penstock.__path__, "penstock.")
-    return ["penstock", *sorted(m.name for m in found if not m.name.startswith("penstock.cli"))]
+    # The command line's needs are optional, and its examples are shell commands. So are Spark's.
+    left_out = ["penstock.cli"] if importlib.util.find_spec("pyspark") else ["penstock.cli", "penstock.spark"]
+    found = pkgutil.walk_packages(penstock.__path__, "penstock.", onerror=lambda name: None)
+    return ["penstock", *sorted(m.name for m in found if not m.name.startswith(tuple(left_out)))]
 
 
 def _source_examples(name: str) -> list[doctest.DocTest]:
