@@ -174,7 +174,7 @@ def account(path: Path, logs: Path, counts: Counter[str]) -> list[str]:
     wrong = []
     for file in logs.iterdir():
         intents: set[str] = set()
-        for line in file.read_text().splitlines():
+        for line in file.read_text().split("\n")[:-1]:  # one that is cut off is of a process that was killed at it
             kind, _, message_id = line.partition(" ")
             counts[kind] += 1
             if kind == "put":

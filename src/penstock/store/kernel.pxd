@@ -7,6 +7,8 @@ from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
 
+cdef u64 NUMBERS_SPARE
+
 @cython.final
 @cython.freelist(1024)
 cdef class Delivery:

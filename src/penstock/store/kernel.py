@@ -17,6 +17,7 @@ NO_SLOT = -1
 NO_ROOM = -2
 NO_NUMBER = -3
 
+NUMBERS_SPARE = 64
 NUMBERS_AHEAD = 1 << 26  # how far the limit is raised ahead: index syncs keep it there, a put seldom waits for one
 OWED_ROOM = 1 << 32
 
@@ -139,7 +140,8 @@ class Kernel:
         if slot == 0 and fresh >= self.slots:
             return NO_SLOT
         number = self.words.load(L.H_NUMBER_NEXT)
-        if number + self.words.load(L.H_FILLING) + 1 >= self.words.load(L.H_NUMBER_SAFE):  # one more to give each up
+        # One more to give each up that is being filled, and some for those that are killed on the way of that.
+        if number + self.words.load(L.H_FILLING) + NUMBERS_SPARE >= self.words.load(L.H_NUMBER_SAFE):
             return NO_NUMBER
         spilled = self.words.load(L.H_SPILLED_BYTES)
         if spilled and (self.words.load(L.H_USED_UNITS) + units) * L.UNIT_BYTES + spilled > self.data_bytes:
