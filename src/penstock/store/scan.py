@@ -167,9 +167,12 @@ class Scan:
         self.view[slot + L.S_LEASE_US] = 0  # which it is; a page that is read before it is written costs two faults
         newest = self.view[slot + L.S_WORD]
         # The slot of a batch that was synced and published is used again only after an index sync, which knows the
-        # others. So a record of such a batch with a newer one of its slot says nothing for them: it was given up.
-        counts = number >= newest or not (last >> 16) & L.FLAG_BATCHED
-        if where >> 32 > 1 and counts and not self._was_given_up(old, where & L.MASK32, number):
+        # others. So a record of such a batch with a newer one of its slot says nothing for them: it was given up. Of
+        # other batches every record counts: a restore that writes the slot's newer number must find what it found.
+        counts = not (last >> 16) & L.FLAG_BATCHED or (
+            number >= newest and not self._was_given_up(old, where & L.MASK32, number)
+        )
+        if where >> 32 > 1 and counts:
             self._note_batch(number - index, where >> 32, batches)
         if number <= newest:
             return  # an earlier message of this slot
