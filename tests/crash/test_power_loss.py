@@ -18,6 +18,7 @@ import pytest
 
 import penstock
 from penstock.store import rig
+from penstock.timequeue import restore_queue
 from tests.crash import trial as t
 from tests.crash.ledger import Found, Sent, found, make_body
 from tests.crash.storage import EVERYTHING, KERNEL_ONLY, MODES, SECTORS, Disk
@@ -275,3 +276,42 @@ def test_a_batch_that_was_given_up_does_not_come_back_in_part(folder: Path) -> N
             counts[sum(message.data.startswith(b"batch") for message in q.browse(state="all"))] += 1
     disk.close()
     assert set(counts) == {0, 2}, counts
+
+
+def test_a_repair_that_is_cut_short_brings_no_batch_back_in_part(folder: Path) -> None:
+    """It was synced and never published, which is certain before the repair begins; after a power loss only the records
+    and what the repair wrote to the slots are left to tell."""
+    path = folder / "repaired"
+    penstock.create(path, slots=200, data_bytes=200 << 10, index_sync_ms=0).close()
+    dying = penstock.open(path, busy_s=2)
+    bodies = [b"batch" + bytes(300)] * 100
+    with pytest.raises(Killed), Disk(path) as dies:
+        dies.between = _die_after_the_sync()
+        dying.put_many(bodies)
+    dies.close()
+    abandon(dying)
+    disk = Disk(path)
+    with disk:
+        restore_queue(path, after_power_loss=False)
+    rng = random.Random(5)
+    counts = Counter[int]()
+    for _ in range(IMAGES // 4):
+        image = disk.image(rng, rng.randint(0, disk.now()), SECTORS)
+        image.reboot(disk.kernel, rng)
+        image.write(disk.root)
+        with penstock.open(path, busy_s=2) as q:
+            counts[sum(message.data.startswith(b"batch") for message in q.browse(state="all"))] += 1
+    disk.close()
+    assert set(counts) == {0, len(bodies)}, counts
+
+
+def _die_after_the_sync() -> Callable[[str, str], None]:
+    synced = False
+
+    def between(kind: str, target: str) -> None:
+        nonlocal synced
+        if synced and kind == rig.LOCK:
+            raise Killed
+        synced |= kind == rig.SYNC and target.endswith("data.0")
+
+    return between

@@ -37,7 +37,7 @@ cdef class Kernel:
     cpdef u64 state(self, u64 slot) noexcept
     cpdef u64 attempts(self, u64 slot) noexcept
     @cython.locals(mixed=u64)
-    cpdef u64 word_of(self, u64 slot, u64 number, u64 state) noexcept
+    cpdef u64 word_of(self, u64 slot, u64 number, u64 state) noexcept nogil
     @cython.locals(found=Delivery)
     cpdef Delivery delivery(self, u64 slot)
     cpdef bint holds(self, u64 slot, u64 number, u64 attempts, u64 owner) noexcept

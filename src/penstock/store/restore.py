@@ -15,7 +15,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from mmap import mmap
+from mmap import MADV_DONTNEED, mmap
 
 import msgspec
 
@@ -446,7 +446,7 @@ class Restore:
                 words.raw(self._at(slot) + L.S_INFO, 0)
                 words.raw(self._at(slot) + L.S_ATTEMPT_US, 0)
             self._synced(self.files.sync_kernel)
-        if self.trusted or self.scan.unpublished:  # else all say so already; and what is trusted is a copy, mended
+        if self.trusted:
             self._write_published(words)
             self._synced(self.files.sync_kernel)
         write_back(words, self.image, 0, IDENTITY.start)
@@ -505,6 +505,7 @@ class DataFile:
         self._old = old
         self._start = start
         self._end = end
+        self._mapping = mapping
         self._data = memoryview(mapping)
         self._words = self._data.cast("Q")
 
@@ -553,4 +554,7 @@ class DataFile:
         first, stop = self._start, self._stop(chunk)
         if unit >= stop:
             return 0
-        return self._scan.find(self._words, self._data, first, unit - first, stop - first, self._end - first, found)
+        count = self._scan.find(self._words, self._data, first, unit - first, stop - first, self._end - first, found)
+        # Whoever closes the file would take all of it out of memory's tables at once, alone.
+        self._mapping.madvise(MADV_DONTNEED, (chunk - first) * L.UNIT_BYTES, (stop - chunk) * L.UNIT_BYTES)
+        return count

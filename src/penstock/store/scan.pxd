@@ -44,7 +44,6 @@ cdef class Scan:
     cdef readonly u64 highest
     cdef readonly u64 fresh
     cdef readonly u64 live
-    cdef readonly u64 unpublished
     cdef readonly list spilled
     cdef readonly list lost
     cdef readonly list damaged
@@ -58,30 +57,32 @@ cdef class Scan:
     @cython.locals(count=u64, at=u64, units=u64, to=u64, word=u64)
     cdef u64 _find(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 stop, u64 end,
                    u64[::1] found) noexcept nogil
-    @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", i=u64, place=u64, slot=u64)
+    @cython.locals(order="unsigned int[::1]", batches="unsigned long long[::1]", place=u64)
     cpdef u64 note(self, u64[::1] found, u64 count, u64 least, const u64[::1] old) except? 0
+    @cython.locals(i=u64, slot=u64)
+    cdef void _note_all(self, u64[::1] found, u64 count, u32[::1] order, u64[::1] batches, const u64[::1] old) noexcept nogil
     cdef int _grow(self, u64 most) except -1
     @cython.locals(at=u64, last=u64, size=u64, units=u64, number=u64, slot=u64, batch=u64, index=u64, place=u64,
                    seed=u32, check=u32, head="const unsigned char*", start=u64)
     cdef u64 _valid(self, const u64[::1] words, const unsigned char[::1] data, u64 first, u64 unit, u64 end) noexcept nogil
     @cython.locals(number=u64, where=u64, index=u64, slot=u64, last=u64, newest=u64, counts=bint)
-    cdef void _note(self, u64[::1] found, u64 at, u32[::1] order, u64[::1] batches, const u64[::1] old) noexcept
+    cdef void _note(self, u64[::1] found, u64 at, u32[::1] order, u64[::1] batches, const u64[::1] old) noexcept nogil
     @cython.locals(word=u64)
-    cdef bint _was_given_up(self, const u64[::1] old, u64 slot, u64 number) noexcept
+    cdef bint _was_given_up(self, const u64[::1] old, u64 slot, u64 number) noexcept nogil
     @cython.locals(batch=u64, n=u64)
-    cdef void _take_back(self, u64 slot, u64 number, u64[::1] batches) noexcept
+    cdef void _take_back(self, u64 slot, u64 number, u64[::1] batches) noexcept nogil
     @cython.locals(n=u64)
-    cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept
+    cdef void _note_batch(self, u64 base, u64 batch, u64[::1] batches) noexcept nogil
 
     @cython.locals(slot=u64, at=u64)
     cpdef int forget_batches(self) except -1
     @cython.locals(index=u64, slot=u64, at=u64)
     cpdef int believe_claim(self, const u64[::1] rows) except -1
     @cython.locals(batches="unsigned long long[::1]", slot=u64, at=u64, word=u64, number=u64, known=u64, state=u64, published=bint,
-                   lives=bint, believed=bint)
+                   lives=bint, believed=bint, newest=u64)
     cpdef int decide(self, const u64[::1] old, bint tagged, bint filling) except -1
     @cython.locals(state=u64)
-    cdef bint _is_word(self, u64 slot, u64 word) noexcept
+    cdef bint _is_word(self, u64 slot, u64 word) noexcept nogil
     @cython.locals(size=u64, base=u64)
     cdef bint _whole(self, u64 number, u64 batch, u64[::1] batches) noexcept
     @cython.locals(low=u64, high=u64, middle=u64, found=u64, given_up=u64)

@@ -64,7 +64,6 @@ class Scan:
         self.counts = array("Q", bytes(8 * L.LISTS))  # messages of each list
         self.unsorted = array("Q", bytes(8 * L.LISTS))  # not zero: not in the order of places
         self.live = 0
-        self.unpublished = 0  # live slots of batches whose word does not say so
         self.spilled: list[int] = []  # live slots whose body is a file
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
@@ -115,15 +114,22 @@ class Scan:
         self._grow(count)
         order = self.order
         batches = self.batches
+        if cython.compiled:
+            with cython.nogil:  # those who look for records need it to say what they found
+                self._note_all(found, count, order, batches, old)
+        else:
+            self._note_all(found, count, order, batches, old)
+        if count > 0:
+            place = found[(count - 1) * _FOUND + _PLACE]
+            least = (place >> L.PLACE_SHIFT) + (place & L.PLACE_MASK)
+        return least
+
+    def _note_all(self, found: Any, count: int, order: Any, batches: Any, old: Any) -> None:
         for i in range(count):
             if i + _AHEAD < count:
                 slot = found[(i + _AHEAD) * _FOUND + L.R_SLOT_BATCH] & L.MASK32
                 _fetch(self.view, self.slots_at + slot * L.SLOT_WORDS)
             self._note(found, i * _FOUND, order, batches, old)
-        if count > 0:
-            place = found[(count - 1) * _FOUND + _PLACE]
-            least = (place >> L.PLACE_SHIFT) + (place & L.PLACE_MASK)
-        return least
 
     def _grow(self, most: int) -> None:
         if len(self.order) < self.ordered + most:
@@ -240,7 +246,7 @@ class Scan:
         ``tagged``: attempts are believed only where the tag says whose they are. ``filling``: a record that is newer
         than its slot's word, or was being filled by it, decides; otherwise the word is right: nobody published it.
         """
-        batches = sorting.sort(self.batches, self.batched // _ENTRY, _ENTRY)
+        batches = sorting.sort(self.batches, self.batched // _ENTRY, _ENTRY, 0)
         for slot in range(self.files + 1, self.slots):
             at = self.slots_at + slot * L.SLOT_WORDS
             word = old[at]
@@ -269,7 +275,9 @@ class Scan:
             if lives:
                 self._keep(slot, at, number, old, published and number == known, tagged)
             else:
-                self.vacate(slot, number if number > known else known)
+                newest = number if number > known else known
+                # Never published, which only the old kernel knew: from here on the word says that it was given up.
+                self.vacate(slot, newest + 1 if state == L.STATE_FILLING and not filling else newest)
 
     def _is_word(self, slot: int, word: int) -> bool:
         state = (word >> L.STATE_SHIFT) & 0xF
@@ -319,7 +327,6 @@ class Scan:
             self.doubtful.append(slot)
         self.view[at + L.S_INFO] = info
         self.view[at + L.S_WORD] = self.kernel.word_of(slot, number, L.STATE_WAITING)
-        self.unpublished += self.view[at + _BATCH] & L.MASK32 > 1 and self.view[at + L.S_WORD] != old[at + L.S_WORD]
         if number > self.highest:
             self.highest = number
         self.live += 1
@@ -462,12 +469,12 @@ class Scan:
         least = sorting.least_of(keys, count)
         if by_number and (sorting.most_of(keys, count) - least) >> (64 - bits) == 0:
             sorting.pack(keys, count, least, bits)
-            slots = sorting.sort(keys, count, 1)
+            slots = sorting.sort(keys, count, 1, bits)  # where they were, they are in order
             sorting.unpack(slots, count, members, bits)
         else:
             slots = sorting.memory(count * _ENTRY)
             self._spread(slots, keys, members, count)
-            slots = sorting.sort(slots, count, _ENTRY)
+            slots = sorting.sort(slots, count, _ENTRY, 0)
             sorting.narrow(slots, count)
         for lane in range(L.LIST_WORDS):
             self.view[self.lists_at + which * L.LIST_WORDS + lane] = 0

@@ -22,7 +22,7 @@ cdef void unpack(u64[::1] slots, u64 count, u32[::1] members, u64 bits) noexcept
 cdef void narrow(u64[::1] slots, u64 count) noexcept
 @cython.locals(source="unsigned long long[::1]", target="unsigned long long[::1]", back=u64, word=u64, varied=u64,
                shift=u64)
-cdef object sort(u64[::1] entries, u64 count, u64 width)
+cdef object sort(u64[::1] entries, u64 count, u64 width, u64 sorted_bits)
 @cython.locals(varied=u64, falls=u64, i=u64)
 cdef u64 _varied(u64[::1] entries, u64 count, u64 width, u64 word) noexcept
 cdef int _move(u64[::1] source, u64[::1] target, u64 count, u64 width, u64 word, u64 shift) except -1

@@ -9,7 +9,7 @@ from penstock.store import layout as L
 from penstock.store.files import private_memory
 
 ENTRY = 3  # words of an entry to sort: key, number, slot (or what goes with them)
-_DIGIT_BITS = 11  # sorted by so many at a time: six times for a word, and the places of all digits stay in the cache
+_DIGIT_BITS = 10  # sorted by so many at a time: more, and the places of the digits leave the fastest cache
 _DIGITS = 1 << _DIGIT_BITS
 
 
@@ -51,10 +51,11 @@ def narrow(slots: Any, count: int) -> None:
         slots[i] = slots[i * ENTRY + 2]
 
 
-def sort(entries: Any, count: int, width: int) -> Any:
+def sort(entries: Any, count: int, width: int, sorted_bits: int) -> Any:
     """Entries of ``width`` words by their first, those of three by key and number: digit by digit from the lowest,
-    keeping the order of equals. What is in order already, and digits that are the same in all entries, cost nothing.
-    Returns where the entries are then, here or elsewhere."""
+    keeping the order of equals. What is in order already, and digits that are the same in all entries, cost nothing;
+    by the ``sorted_bits`` lowest bits of each word they are in order. Returns where the entries are then, here or
+    elsewhere."""
     source = entries
     target = entries
     spare = None
@@ -64,7 +65,7 @@ def sort(entries: Any, count: int, width: int) -> Any:
         if varied and spare is None:
             spare = memory(count * width)
             target = spare
-        for shift in range(0, 64, _DIGIT_BITS):
+        for shift in range(sorted_bits, 64, _DIGIT_BITS):
             if (varied >> shift) & (_DIGITS - 1):
                 _move(source, target, count, width, word, shift)
                 source, target = target, source
