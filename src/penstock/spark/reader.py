@@ -159,7 +159,7 @@ class MessageReader:
                 arrays["key"] = pa.array([meta.k for meta in metas], type=pa.string()).take(indices)
             if "headers" in names:
                 kind = self._arrow_schema.field("headers").type
-                headers = pa.array([list(meta.h.items()) if meta.h else [] for meta in metas], type=kind)
+                headers = pa.array([list(meta.h.items()) if meta.h else None for meta in metas], type=kind)
                 arrays["headers"] = headers.take(indices)
         return arrays
 

@@ -25,19 +25,20 @@ from pyspark.sql.types import (
 
 from penstock.errors import Misuse
 
+# Spark spares itself a question a row and column where it is told that there is no null.
 COLUMNS = StructType(
     [
-        StructField("id", StringType()),
-        StructField("number", LongType()),
-        StructField("queue", StringType()),
+        StructField("id", StringType(), nullable=False),
+        StructField("number", LongType(), nullable=False),
+        StructField("queue", StringType(), nullable=False),
         StructField("type", StringType()),
         StructField("key", StringType()),
-        StructField("priority", IntegerType()),
-        StructField("attempts", IntegerType()),
-        StructField("enqueued_at", TimestampType()),
-        StructField("deliver_at", TimestampType()),
+        StructField("priority", IntegerType(), nullable=False),
+        StructField("attempts", IntegerType(), nullable=False),
+        StructField("enqueued_at", TimestampType(), nullable=False),
+        StructField("deliver_at", TimestampType(), nullable=False),
         StructField("headers", MapType(StringType(), StringType())),
-        StructField("body", BinaryType()),
+        StructField("body", BinaryType(), nullable=False),
     ]
 )
 
@@ -46,7 +47,7 @@ FROM_SLOT = frozenset({"id", "number", "queue", "priority", "attempts", "deliver
 FROM_HEAD = frozenset({"type", "key", "headers", "enqueued_at"})
 
 _TYPES = {field.name: field.dataType for field in COLUMNS}
-_MAY_BE_NULL = ("type", "key")
+_MAY_BE_NULL = frozenset(field.name for field in COLUMNS if field.nullable)
 
 WRITABLE: dict[str, tuple[type[DataType], ...]] = {
     "body": (BinaryType, StringType),

@@ -93,15 +93,21 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         claim, messages = self._meant(start)
         self._acknowledge(claim, messages)
-        following = [number for number in self._open if number > claim]
+        following = self._following(claim, limit)
+        self._start().settle(behind=bool(following))  # the kernel follows while tasks run, if there are any
         if following:
-            return self._offset(min(following), self._open[min(following)])
-        made = self._claim(limit)
-        if made is not None:
-            return self._offset(made.number, made.count)
+            return self._offset(following, self._open[following])
         if claim == 0:  # from here on the checkpoint knows where it began
             return self._offset(self._start().committed, 0)
         return start
+
+    def _following(self, claim: int, limit: ReadLimit) -> int:
+        """The number of the claim behind this one; 0 if there is none."""
+        following = [number for number in self._open if number > claim]
+        if following:
+            return min(following)
+        made = self._claim(limit)
+        return made.number if made is not None else 0
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For people, in the query's progress: the last claim, and what waits behind it."""
@@ -139,6 +145,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claim, messages = self._meant(end)
         if claim > self._start().committed:
             self._acknowledge(claim, messages)
+            self._start().settle(behind=True)
 
     def stop(self) -> None:
         """The claims stay."""
@@ -260,7 +267,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._is_open(claim, messages):
             self._refuse_between(0, claim)
-            receiver.commit(claim)
+            receiver.commit(claim, later=True)
             del self._open[claim]
         if self._fresh is not None and self._fresh.number <= claim:
             self._fresh = None

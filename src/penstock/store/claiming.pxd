@@ -42,9 +42,19 @@ cdef class Claiming:
     cpdef u64 owner(self, u64 entry) noexcept
     @cython.locals(at=u64, to=u64)
     cpdef int row(self, u64[::1] rows, u64 index, u64 slot) except -1
-    @cython.locals(count=u64, uncounted=u64, used=u64, slot=u64, units=u64)
+    @cython.locals(count=u64, slot=u64)
     cpdef u64 take(self, u64[::1] rows, u64 most, u64 room_units, bint empty, u64 now_us, u64 entry,
                    u64 claim) except? 0
+    @cython.locals(which=u64, rival=u64, first=u64, begun=u64, last=u64, at=u64, units=u64)
+    cdef u64 _take_run(self, u64 slot, u64[::1] rows, u64 index, u64 end, u64 room_units, bint empty, u64 now_us,
+                       u64 entry, u64 claim) except? 0
+    @cython.locals(other=u64, slot=u64)
+    cdef u64 _rival(self, u64 which, u64 now_us) noexcept
+    cdef bint _is_next(self, u64 slot, u64 which, u64 rival, u64 now_us) noexcept
+    @cython.locals(at=u64, chain=u64)
+    cdef void _mark(self, u64 slot, u64 before, u64 now_us, u64 entry, u64 claim) noexcept
+    @cython.locals(chain=u64, ends=u64, behind=u64)
+    cdef int _took(self, u64 which, u64 head, u64 first, u64 last, u64 entry, u64 claim, u64 count) except -1
     @cython.locals(count=u64, priority=u64, ready=u64, timed=u64, slot=u64, number=u64)
     cpdef u64 walk(self, u64[::1] rows, u64[::1] places, u64 most, u64 steps, u64 now_us, u64 below,
                    u64[::1] passed) except? 0
@@ -69,8 +79,10 @@ cdef class Claiming:
     cpdef int adopt(self, u64 slot, u64 entry, u64 claim, u64 info) except -1
     @cython.locals(at=u64, chain=u64, ends=u64, last=u64)
     cdef void _attach(self, u64 slot, u64 entry, u64 claim) noexcept
-    @cython.locals(count=u64, slot=u64)
+    @cython.locals(count=u64, begun=u64, slot=u64, following=u64)
     cpdef u64 ack(self, u64 entry, u64 claim, u64 most) except? 0
+    @cython.locals(chain=u64)
+    cdef int _acked(self, u64 entry, u64 first, long long count) except -1
     cpdef int ack_spilled(self, u64 entry, u64 spilled_bytes) except -1
     cdef void _ack(self, u64 slot, u64 entry, u64 spilled_bytes) noexcept
     @cython.locals(slot=u64, before=u64)

@@ -160,29 +160,99 @@ class Claiming:
         """Claim up to ``most`` due messages whose records have at most ``room_units`` together; how many. Their
         references go to ``rows``. The first of an ``empty`` claim may have more. Stops behind one whose body is a file:
         only its record says how long that is."""
+        self.used_units = 0
+        self.more = True
         count = 0
-        uncounted = 0
-        used = 0
-        while count < most:
+        while self.more and count < most:
             slot = self.kernel.due(now_us)
             if slot == 0:
                 break
-            units = self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_PLACE) & L.PLACE_MASK
-            if used + units > room_units and not (empty and count == 0):
+            count += self._take_run(slot, rows, count, most, room_units, empty and count == 0, now_us, entry, claim)
+        return count
+
+    def _take_run(
+        self,
+        slot: int,
+        rows: Any,
+        index: int,
+        end: int,
+        room_units: int,
+        empty: bool,
+        now_us: int,
+        entry: int,
+        claim: int,
+    ) -> int:
+        """Claim the first of a list, and those behind it as long as they come next; how many. They leave the list
+        together, so that each costs its own words and no other's. Afterwards ``more`` is whether it may go on."""
+        which = self.kernel.list_of(slot)
+        rival = self._rival(which, now_us)
+        first = index
+        begun = index  # where this transaction began
+        last = self.last(entry)
+        while slot != 0 and index < end:
+            if index > first and not self._is_next(slot, which, rival, now_us):
                 break
-            self._claim(slot, now_us, entry, claim)
-            self.row(rows, count, slot)
-            count += 1
-            uncounted += 1
-            used += units
-            if self.kernel.spilled(slot):
+            at = self.slots_at + slot * L.SLOT_WORDS
+            units = self.words.load(at + L.S_PLACE) & L.PLACE_MASK
+            if self.used_units + units > room_units and not (empty and index == first):
+                self.more = False
+                break
+            self._mark(slot, last if index > begun else 0, now_us, entry, claim)
+            self.row(rows, index, slot)
+            self.used_units += units
+            last = slot
+            slot = self.words.load(at + L.S_LINKS) & L.MASK32
+            index += 1
+            if self.kernel.spilled(last):
+                self.more = False
                 break
             if not self.words.room():
-                self._claimed(entry, claim, uncounted)
-                uncounted = 0
-        self._claimed(entry, claim, uncounted)
-        self.used_units = used
-        return count
+                self._took(which, slot, rows[begun * _ROW + _SLOT], last, entry, claim, index - begun)
+                begun = index
+        if index > begun:
+            self._took(which, slot, rows[begun * _ROW + _SLOT], last, entry, claim, index - begun)
+        return index - first
+
+    def _rival(self, which: int, now_us: int) -> int:
+        """The first of the other list of this priority, if it is due."""
+        other = which - L.LIST_TIMED if which >= L.LIST_TIMED else which + L.LIST_TIMED
+        slot = self.order.head(other) if self.order.count(other) else 0
+        if slot != 0 and other >= L.LIST_TIMED and self.kernel.field(slot, L.S_DELIVER_US) > now_us:
+            return 0
+        return slot
+
+    def _is_next(self, slot: int, which: int, rival: int, now_us: int) -> bool:
+        """Whether ``Kernel.due`` would name this one, the first of its list by now."""
+        if which < L.LIST_TIMED:
+            return rival == 0 or not self._is_earlier(rival, slot)
+        return self.kernel.field(slot, L.S_DELIVER_US) <= now_us and (rival == 0 or self._is_earlier(slot, rival))
+
+    def _mark(self, slot: int, before: int, now_us: int, entry: int, claim: int) -> None:
+        """A message is claimed, behind ``before`` if that was in the same transaction."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.words.put(at + L.S_ATTEMPT_US, now_us)
+        self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
+        # Raw: owner, claim and chain mean nothing for a slot that waits, which this one is again if we don't commit.
+        self.words.raw(at + L.S_OWNER, self.owner(entry))
+        self.words.raw(at + L.S_LEASE_US, claim)
+        self.words.raw(at + L.S_CHAIN, before << 32)
+        if before:
+            chain = self.slots_at + before * L.SLOT_WORDS + L.S_CHAIN
+            self.words.raw(chain, (self.words.load(chain) >> 32 << 32) | slot)
+        self.kernel._set_word(slot, self.kernel.number(slot), L.STATE_CLAIMED)
+
+    def _took(self, which: int, head: int, first: int, last: int, entry: int, claim: int, count: int) -> None:
+        """So many, from ``first`` to ``last``, were marked, and ``head`` is behind them: they change from the list to
+        the chain, and are committed with that."""
+        chain = self._at(entry) + L.N_CHAIN
+        ends = self.words.load(chain)
+        behind = ends >> 32
+        self.order.cut(which, head, count)
+        if behind:
+            self.kernel._set_chain(behind, first, self.before(behind))
+            self.words.raw(self.slots_at + first * L.SLOT_WORDS + L.S_CHAIN, self.after(first) | (behind << 32))
+        self.words.put(chain, (ends & L.MASK32 if behind else first) | (last << 32))
+        self._claimed(entry, claim, count)
 
     def walk(self, rows: Any, places: Any, most: int, steps: int, now_us: int, below: int, passed: Any) -> int:
         """References of due messages go to ``rows``, in the order of delivery, up to ``most``; how many. Begins behind
@@ -357,16 +427,31 @@ class Claiming:
         """Messages of claims up to ``claim`` are done, at most ``most``; how many. Stops before one whose body is a
         file: see ``ack_spilled``."""
         count = 0
-        while count < most:
-            slot = self.first(entry)
-            if slot == 0 or self.claim_of(slot) > claim or self.kernel.spilled(slot):
-                break
-            self._ack(slot, entry, 0)
+        begun = 0  # where this transaction began
+        slot = self.first(entry)
+        while count < most and slot != 0 and self.claim_of(slot) <= claim and not self.kernel.spilled(slot):
+            following = self.after(slot)
+            self.kernel._vacate(slot, 0)
+            slot = following
             count += 1
             if not self.words.room():
-                self.words.commit()
-        self.words.commit()
+                self._acked(entry, slot, count - begun)
+                begun = count
+        self._acked(entry, slot, count - begun)
         return count
+
+    def _acked(self, entry: int, first: int, count: int) -> None:
+        """So many are gone from the front of the chain, and ``first`` is behind them. Committed with that."""
+        if count != 0:
+            chain = self._at(entry) + L.N_CHAIN
+            self.words.put(chain, (self.words.load(chain) >> 32 << 32) | first if first else 0)
+            if first:
+                self.kernel._set_chain(first, self.after(first), 0)
+            self.words.add(self._at(entry) + L.N_COUNT, -count)
+            self.words.add(L.H_CLAIMED, -count)
+            self.kernel._room()
+            self.kernel._count(L.T_ACKS, count)
+        self.words.commit()
 
     def ack_spilled(self, entry: int, spilled_bytes: int) -> None:
         """The first message of a receiver is done; its body is a file of so many bytes."""

@@ -23,6 +23,8 @@ cdef class Order:
     cpdef void insert(self, u64 which, u64 slot) noexcept
     @cython.locals(lane=int, level=int)
     cpdef void remove(self, u64 which, u64 slot) noexcept
+    @cython.locals(lane=int, list_at=u64, ahead=u64)
+    cpdef void cut(self, u64 which, u64 head, long long count) noexcept
     cpdef u64 after(self, u64 which, u64 key, u64 number) noexcept
     @cython.locals(bit=u64)
     cdef u64 _bit(self, u64 which) noexcept

@@ -95,6 +95,22 @@ class Order:
         if which < L.LIST_LEASES and self.words.load(list_at + L.LIST_COUNT) == 0:
             self.words.put(L.H_PRESENT, self.words.load(L.H_PRESENT) ^ self._bit(which))
 
+    def cut(self, which: int, head: int, count: int) -> None:
+        """Remove the ``count`` slots before ``head``, which is then the first; 0: all. Their own words stay."""
+        list_at = self.lists_at + which * L.LIST_WORDS
+        if head:
+            self._search(which, self.key(which, head), self.number(head))
+            self._set_links(head, self._next(head), 0)
+        for lane in range(L.LANES + 1):
+            if head == 0:
+                self.words.put(list_at + lane, 0)
+            elif self.before[lane]:
+                ahead = self.follower(which, lane, self.before[lane])
+                self._set_ends(list_at + lane, True, ahead, ahead == 0, 0)
+        self.words.add(list_at + L.LIST_COUNT, -count)
+        if which < L.LIST_LEASES and self.words.load(list_at + L.LIST_COUNT) == 0:
+            self.words.put(L.H_PRESENT, self.words.load(L.H_PRESENT) ^ self._bit(which))
+
     def after(self, which: int, key: int, number: int) -> int:
         """The first slot behind (key, number), which need not be in the list (any more); 0 at the end."""
         self._search(which, key, number + 1)

@@ -13,6 +13,7 @@ import os
 import time
 import weakref
 from array import array
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
@@ -125,6 +126,8 @@ class Receiver:
         self._done_ticket = 0
         self._unreturned = 0  # a claim that may be marked, and has a file or not, and that no call has returned
         self._if_overdue = if_overdue
+        self._behind: Future[None] | None = None  # what goes on while the caller does something else
+        self._thread: ThreadPoolExecutor | None = None
         self._fd = self._lock(wait_s)
         _receivers.add(self)
         try:
@@ -206,6 +209,7 @@ class Receiver:
             raise Misuse(f"most_rows must be a whole number above 0, not {most_rows!r}")
         if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
             raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
+        self._join()
         left = self._unwritten()
         self._unreturned = 0
         if left is not None:
@@ -355,6 +359,7 @@ class Receiver:
     def is_due(self) -> bool:
         """Whether there is anything to claim. One short turn that leaves everything as it is, but for what others let
         go of."""
+        self._join()
         self._sweep()
         return bool(self._turn(self._due))
 
@@ -423,20 +428,42 @@ class Receiver:
 
     # ------------------------------------------------------------ what becomes of a claim
 
-    def commit(self, number: int) -> None:
-        """Acknowledge all claims up to this one: they are gone for good when this returns. Again, it does nothing."""
+    def commit(self, number: int, *, later: bool = False) -> None:
+        """Acknowledge all claims up to this one: they are gone for good when this returns. Again, it does nothing.
+
+        With ``later`` the kernel has their messages until ``settle`` is called, or the next receiver of this name is
+        there.
+        """
         if number.__class__ is not int or number < 1:
             raise Misuse(f"the number of a claim must be a whole number above 0, not {number!r}")
         last = self._turn(self._claiming.word, self._entry, L.N_CLAIM)
         if number > last:
             raise NoSuchClaim(self._client.name, self.name, number, f"the last one is {last}")
+        self._join()
         self._sweep()
         if number > self._committed:
             # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
             self._files.commit(number)
             self._committed = number
-        if self._acknowledged < self._committed:  # also if a call before this one failed half-way
+        if not later:
+            self.settle()
+
+    def settle(self, *, behind: bool = False) -> None:
+        """Take what is committed out of the kernel. ``behind``: while the caller goes on. The next call that takes,
+        commits, releases or closes waits for it, and raises what went wrong."""
+        self._join()
+        if self._acknowledged == self._committed:  # less, also if a call before this one failed half-way
+            return
+        if behind:
+            self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{self.name}")
+            self._behind = self._thread.submit(self._acknowledge, self._committed)
+        else:
             self._acknowledge(self._committed)
+
+    def _join(self) -> None:
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.result()
 
     def _acknowledge(self, number: int) -> None:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
@@ -478,6 +505,7 @@ class Receiver:
     def release(self, number: int) -> int:
         """Give the messages of an open claim back to the order, with their numbers and attempts; how many. If it fails,
         the same call goes on with it."""
+        self._join()
         if number not in self._releasing or number <= self._committed:
             self._releasing[number] = self._require(number)
         count = self._releasing[number]
@@ -509,6 +537,9 @@ class Receiver:
 
     def close(self) -> None:
         """Let go of the name. The claims stay."""
+        thread, self._thread = self._thread, None
+        if thread is not None and os.getpid() == self._pid:
+            thread.shutdown()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
