@@ -205,6 +205,9 @@ def dead_on_disk(run: Run) -> None:
     run.put(1, 300)
     run.dying(rig.LOCK, 7, 2, 300, 5000)
     run.put(2, 300, 5000)
+    run.dying(rig.LOCK, 7, 3, 5000)
+    run.others(1, 200)
+    run.put(3, 5000)
 
 
 RUNS = (plain, taken_and_overwritten, synced_in_between, dead_attempts, dead_on_disk)

@@ -134,12 +134,15 @@ class Restore:
         believed = self.old if not self.trusted else self._settled()
         self._read_claims()
         self.scan.decide(believed, not self.trusted, not self.trusted)
+        self._give_up_without_body(believed)
         self._look_at_publishers(believed)  # before bodies of their own are looked at: a lost one was published, too
         for slot in self.scan.damaged:
             self._say_slot(slot, f"slot {slot}: the identity word {believed[self._at(slot)]:#018x} is damaged")
         for slot in self.scan.lost:
             self._lose(slot, believed)
-        self.image[L.H_SPILLED_BYTES] = sum(self._spilled_bytes(slot) for slot in self.scan.spilled)
+        self.image[L.H_SPILLED_BYTES] = sum(
+            self._spilled_bytes(slot) for slot in self.scan.spilled if self._is_live(slot)
+        )
         self.scan.link()
         self._count_on()
         self._claim_again()
@@ -212,6 +215,30 @@ class Restore:
         path, offset = self.files.place_of(unit)
         self.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
         self._set_aside(slot, number, unit, data, fault)
+
+    def _give_up_without_body(self, believed: memoryview) -> None:
+        """The body of a message that was synced goes when its put is given up, or when the index was synced after its
+        message had gone. So where the slot's word does not know the message and the body is not there, it was given up,
+        and with it its batch. A claim that names it knows better."""
+        if self.lost or not self.scan.spilled:
+            return
+        there = set(self.files.body_names())
+        for slot in self.scan.spilled:
+            at = self._at(slot)
+            number = self.image[at] >> L.NUMBER_SHIFT
+            batched = (self.image[at + L.S_INFO] >> L.FLAGS_SHIFT) & L.FLAG_BATCHED
+            missing = batched and self._is_live(slot) and body_name(number, slot) not in there
+            known = missing and (self.scan.was_published(slot, number, believed) or self._is_in_claim(slot, number))
+            if missing and not known:
+                self.scan.give_up(slot, believed)
+
+    def _is_in_claim(self, slot: int, number: int) -> bool:
+        return any(
+            rows[at] == slot and rows[at + F_NUMBER] == number
+            for claims in self._claims.values()
+            for _, rows in claims
+            for at in range(0, len(rows), REFERENCE_WORDS)
+        )
 
     def _spilled_bytes(self, slot: int) -> int:
         """Bytes of the body of a message that is a file; if that is not right, the message is gone."""
@@ -365,6 +392,9 @@ class Restore:
                 if files.read() == State(last):
                     continue  # a disk that is full must not keep the queue closed
             files.write(State(last))
+
+    def _is_live(self, slot: int) -> bool:
+        return self._waits(slot, self.image[self._at(slot)] >> L.NUMBER_SHIFT)
 
     def _waits(self, slot: int, number: int) -> bool:
         return slot > self.image[L.H_FILES] and self.image[self._at(slot)] == self.kernel.word_of(

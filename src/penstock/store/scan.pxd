@@ -91,6 +91,10 @@ cdef class Scan:
     cdef int _keep(self, u64 slot, u64 at, u64 number, const u64[::1] old, bint same, bint tagged) except -1
     @cython.locals(at=u64, field=u64)
     cpdef int vacate(self, u64 slot, u64 number) except -1
+    @cython.locals(at=u64, base=u64, size=u64, other=u64, number=u64, batch=u64, lives=bint)
+    cpdef int give_up(self, u64 slot, const u64[::1] old) except -1
+    @cython.locals(word=u64, state=u64, published=bint)
+    cpdef bint was_published(self, u64 slot, u64 number, const u64[::1] old) noexcept
     cpdef int drop(self, u64 slot) except -1
 
     @cython.locals(which=u64)

@@ -342,6 +342,27 @@ class Scan:
         if number > self.highest:
             self.highest = number
 
+    def give_up(self, slot: int, old: Any) -> None:
+        """A message, and the rest of its batch, live by their records alone and were never published: they are gone."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        base = (self.view[at] >> L.NUMBER_SHIFT) - (self.view[at + _BATCH] >> 32)
+        size = self.view[at + _BATCH] & L.MASK32
+        for other in range(self.files + 1, self.slots):
+            at = self.slots_at + other * L.SLOT_WORDS
+            number = self.view[at] >> L.NUMBER_SHIFT
+            batch = self.view[at + _BATCH]
+            lives = (self.view[at] >> L.STATE_SHIFT) & 0xF == L.STATE_WAITING
+            lives = lives and batch & L.MASK32 == size and number - (batch >> 32) == base
+            if lives and not self.was_published(other, number, old):
+                self.drop(other)
+
+    def was_published(self, slot: int, number: int, old: Any) -> bool:
+        """Whether the old word of a slot says that this message was."""
+        word = old[self.slots_at + slot * L.SLOT_WORDS]
+        state = (word >> L.STATE_SHIFT) & 0xF
+        published = state == L.STATE_WAITING or state == L.STATE_PENDING or state == L.STATE_CLAIMED
+        return published and bool(word == self.kernel.word_of(slot, number, state))
+
     def drop(self, slot: int) -> None:
         """A message that was kept is gone after all."""
         self.live -= 1
