@@ -404,7 +404,7 @@ def test_a_checkpoint_behind_the_queue_is_refused_unless_asked_for(queue: Queues
     for kept in (1, 2):  # what a power loss leaves of Spark's log
         query.die()
         query = queries(q, query.log[:kept])
-        with pytest.raises(ClaimLost, match=r"claim \d .*is acknowledged.*up to 3.*onLostClaim=skip.*new checkpoint"):
+        with pytest.raises(ClaimLost, match=r"claim \d .*is acknowledged.*up to 3.*new checkpoint.*onLostClaim=skip"):
             query.batch()
     q.put(b"next")
     skipping = queries_again(query, q, queries, onLostClaim="skip")

@@ -84,12 +84,14 @@ def test_what_dead_attempts_staged_is_swept_with_the_next_batch(queue: Any) -> N
     assert [name for name in staged(q) if "/" not in name] == sorted([f"{other}.3", f"{QUERY}.5"])
 
 
-def test_a_stale_driver_puts_nothing(queue: Any) -> None:
+def test_a_stale_driver_and_a_checkpoint_that_went_back_put_nothing_and_are_told(queue: Any) -> None:
     q = queue()
     old = [writer(q).stage(rows("stale"), QUERY, 0, 0, 1)]
     for batch in range(3):
         writer(q).commit([writer(q).stage(rows(f"{batch}"), QUERY, batch, 0, 2)], batch)
-    writer(q).commit([*old], 0)
+    with pytest.raises(penstock.PenstockError, match="comes with batch 0, and has put batch 2 before"):
+        writer(q).commit([*old], 0)
+    writer(q).commit([writer(q).stage(rows(), QUERY, 1, 0, 3)], 1)  # a lost claim that is skipped: no rows
     assert bodies(q) == ["0", "1", "2"]
 
 

@@ -294,13 +294,14 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 claim,
                 f"is acknowledged, and so are all up to {receiver.committed}, which this checkpoint does not know: it "
                 f"lost its last entries (a power loss), is an old copy, or another query had this name",
+                caution="; not if the query writes to a queue that knows a higher batch of it (`penstock publishers ls`)",
             )
         raise self._lost(
             claim, "was released, by an operator or after its claimTimeout: others may have had its messages"
         )
 
-    def _lost(self, claim: int, why: str, *, skip: bool = True) -> ClaimLost:
-        remedy = f"{SKIP}; or {NEW_CHECKPOINT}" if skip else NEW_CHECKPOINT
+    def _lost(self, claim: int, why: str, *, skip: bool = True, caution: str = "") -> ClaimLost:
+        remedy = f"{NEW_CHECKPOINT}; or {SKIP}{caution}" if skip else NEW_CHECKPOINT
         return ClaimLost(self._live_queue().name, self._name, claim, f"{why}. What to do: {remedy}")
 
 
