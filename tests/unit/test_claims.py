@@ -727,3 +727,22 @@ def test_damage_of_a_receiver_is_found(word: int, queues: Queues) -> None:
         at = disk.words[L.H_NAMES_AT] + word
         disk.words[at] = 0 if word == L.N_CLAIM else disk.words[at] ^ 1 << 40
     assert check_queue(queue.path)
+
+
+def test_what_is_committed_leaves_the_kernel_later(queue: Queues) -> None:
+    """Behind the caller's back, or when the next receiver of the name is there; gone for good it is at once."""
+    q = queue()
+    q.put_many([b"%d" % i for i in range(6)])
+    with q.receiver("r") as receiver:
+        for number in (1, 2, 3):
+            assert receiver.claim(2).number == number
+        receiver.commit(1, later=True)
+        assert receiver.claims() == [2, 3] and q.stats().claimed == 6
+        receiver.settle(behind=True)
+        assert receiver.release(3) == 2  # waits for it
+        assert q.stats().claimed == 2 and q.stats().acks == 2
+        receiver.commit(2, later=True)
+    assert q.stats().claimed == 2
+    with q.receiver("r") as receiver:
+        assert receiver.claims() == [] and receiver.committed == 2
+    assert q.stats().claimed == 0 and q.qsize() == 2
