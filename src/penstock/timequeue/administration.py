@@ -127,7 +127,7 @@ def stats(client: Client) -> Stats:
     waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
     claimed, kept, failed = get(L.H_CLAIMED), get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
-    due_us = client.kernel.next_due_us()
+    due_us = client.kernel.order.next_due_us()
     return Stats(
         path=client.name,
         uuid=client.options.uuid,

@@ -62,10 +62,10 @@ class Consumer:
         kernel = self._kernel
         client = self._client
         if timed_out is not None:
-            kernel.disarm(L.H_WAKE, timed_out)
+            kernel.sleepers.disarm(L.H_WAKE, timed_out)
         now_us = client.clock.wall_us()
         boot_us = client.clock.boot_us()
-        next_lease_us = kernel.next_lease_us()
+        next_lease_us = kernel.order.next_lease_us()
         if next_lease_us and next_lease_us <= boot_us:
             kernel.expire(boot_us, now_us, RETURNED_A_TURN_MAX)
         if boot_us - client.looked_us > DEAD_LOOK_US and client.return_from_dead() >= RETURNED_A_TURN_MAX:
@@ -80,11 +80,11 @@ class Consumer:
         nap_s = sleep_s(
             now_us=now_us,
             boot_us=boot_us,
-            next_due_us=kernel.next_due_us(),
-            next_lease_us=kernel.next_lease_us(),
+            next_due_us=kernel.order.next_due_us(),
+            next_lease_us=kernel.order.next_lease_us(),
             left_s=left_s,
         )
-        return Look(deliveries, now_us, lease_us, kernel.arm(L.H_WAKE), nap_s, False)
+        return Look(deliveries, now_us, lease_us, kernel.sleepers.arm(L.H_WAKE), nap_s, False)
 
     def messages(self, look: Look) -> list[Message]:
         """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from penstock.errors import Misuse
 from penstock.store import layout as L
 from penstock.store import options
+from penstock.store.blank import initialise
 from penstock.store.directory import create_directory
 from penstock.store.files import Clock
-from penstock.store.kernel import initialise
 from penstock.store.options import Options
 from penstock.store.words import Words
 from penstock.timequeue.clients import Progress

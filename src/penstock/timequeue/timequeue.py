@@ -337,7 +337,7 @@ class TimeQueue:
         deadline = time.monotonic() + timeout
         while True:
             # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
-            seen = client.turn(client.kernel.arm, L.H_ROOM)
+            seen = client.turn(client.kernel.sleepers.arm, L.H_ROOM)
             try:
                 self._producer.put(items, sync, True, once)
                 return
