@@ -2,8 +2,9 @@ cimport cython
 from penstock.message cimport Message
 from penstock.store.files cimport Clock
 from penstock.timequeue.clients cimport Client
+from penstock.timequeue.puts cimport Entry, entries, entry
 from penstock.timequeue.leases cimport Consumer, Look
-from penstock.timequeue.puts cimport Entry, Producer, entries, entry
+from penstock.timequeue.producer cimport Producer
 
 ctypedef unsigned long long u64
 

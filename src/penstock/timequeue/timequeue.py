@@ -28,7 +28,8 @@ from penstock.timequeue.claims import ClaimInfo, Receiver, ReceiverInfo
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
-from penstock.timequeue.puts import Entry, Once, Producer, entries, entry
+from penstock.timequeue.producer import Once, Producer
+from penstock.timequeue.puts import Entry, entries, entry
 
 DURABILITIES = ("commit", "relaxed")
 
