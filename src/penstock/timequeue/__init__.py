@@ -1,6 +1,7 @@
 """Autonomous clients on one queue directory: put, get, ack, sleep until due, wake on notification."""
 
-from penstock.store.recovery import Finding, check_queue
+from penstock.store.findings import Finding
+from penstock.store.recovery import check_queue
 from penstock.store.repair import repair_queue, restore_queue
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.backups import Backup, backup
