@@ -62,6 +62,17 @@ def cancel(client: Client, slot: int, number: int) -> bool:
     return True
 
 
+def purge(client: Client) -> int:
+    """Remove every waiting message that was there when this was called; how many."""
+    work = Purge(client)
+    removed = 0
+    more = True
+    while more:
+        count, more = client.turn(work.turn)
+        removed += count
+    return removed
+
+
 class Purge:
     """Every waiting message below a number, some in each turn; where the next turn goes on."""
 

@@ -6,6 +6,7 @@ harms nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,27 @@ class Consumer:
         self._kernel = client.kernel
         self._files = client.files
         self._receiver = receiver
+
+    def receive(self, most: int, wait_s: float | None, lease_us: int) -> list[Message]:
+        """Up to ``most`` messages, as soon as there is one; none after ``wait_s`` seconds (None: never give up)."""
+        deadline = None if wait_s is None or wait_s == 0 else time.monotonic() + wait_s
+        timed_out: int | None = None
+        left_s = wait_s
+        while True:
+            look = self.look(most, lease_us, left_s, timed_out)
+            timed_out = None
+            if look.deliveries:
+                found = self.messages(look)
+                if found:
+                    return found
+            elif look.again:
+                continue
+            elif left_s == 0:
+                return []
+            else:
+                timed_out = None if self._client.receivers.sleep(look.seen, look.sleep_s) else look.seen
+            if deadline is not None:
+                left_s = max(deadline - time.monotonic(), 0.0)
 
     def look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
         """One turn: take what is due; if nothing is, look for dead owners, and arm if the caller wants to wait.

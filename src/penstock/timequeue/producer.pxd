@@ -36,6 +36,8 @@ cdef class Producer:
 
     @cython.locals(item=Entry)
     cpdef int put(self, list items, bint sync, bint batch, object once=*) except -1
+    @cython.locals(client=object)  # its methods are passed on
+    cpdef object put_when_room(self, list items, double timeout_s, bint sync, object once)
     @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)

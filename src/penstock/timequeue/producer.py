@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
 from typing import Protocol
 
 from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
@@ -109,6 +110,24 @@ class Producer:
         except OutOfNumbers:
             self._client.syncs.sync_index()
             self._put_now(items, sync, batch, once)
+
+    def put_when_room(self, items: list[Entry], timeout_s: float, sync: bool, once: Once | None) -> None:
+        """``put`` as soon as there is room; ``QueueFull`` if there is none for so long."""
+        client = self._client
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
+            seen = client.turn(client.kernel.sleepers.arm, L.H_ROOM)
+            try:
+                self.put(items, sync, True, once)
+                return
+            except QueueFull:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise
+            # A dead producer's room comes back when somebody looks.
+            client.turn(client.return_from_dead)
+            client.producers.sleep(seen, min(left_s, 1.0))
 
     def _may_make_room_on_disk(self, error: OSError) -> bool:
         """Bodies of their own stay on the disk until an index sync after their message has gone."""
