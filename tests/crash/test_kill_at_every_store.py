@@ -9,7 +9,8 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
-from penstock.timequeue.puts import Offered, entry
+from penstock.timequeue.producer import Offered
+from penstock.timequeue.puts import entry
 from tests.crash.rig import CHECKED_AGAIN, contents, every_step, in_child, killed_at
 from tests.snapshot import FAST, Snapshot
 

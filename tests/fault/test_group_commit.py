@@ -142,7 +142,7 @@ def lead_when_offered(q: penstock.TimeQueue, follower: int, step: int) -> None:
     client = q._mine()
     commits = client.syncs.commits
     assert commits._may_lead(0)
-    until(lambda: client.kernel.client_word(follower, L.C_OFFER) != 0 or client.kernel.get(L.H_WAITING) == 1)
+    until(lambda: client.table.word(follower, L.C_OFFER) != 0 or client.kernel.get(L.H_WAITING) == 1)
     if client.kernel.get(L.H_WAITING) == 1:
         return
     rig.kill_at(step)
@@ -231,7 +231,7 @@ def test_a_put_that_is_interrupted_takes_its_offer_back(queue: Queues) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         client.files.clients.leave(LEADER_BYTE)
-    assert client.kernel.client_word(other._mine().index, L.C_OFFER) == 0
+    assert client.table.word(other._mine().index, L.C_OFFER) == 0
     q.put(b"y")
     assert [message.data for message in q.get_many(5)] == [b"y"]
 
@@ -252,7 +252,7 @@ def test_a_put_that_a_leader_publishes_while_another_sync_fails_is_confirmed(que
         rig.observe(StopBeforeServing(lambda n: None))
         mine = q._mine()
         assert mine.syncs.commits._may_lead(0)
-        until(lambda: mine.kernel.client_word(client.index, L.C_OFFER) != 0)
+        until(lambda: mine.table.word(client.index, L.C_OFFER) != 0)
         mine.syncs.commits._lead(nothing, ())
 
     leader = forked(lead)

@@ -149,7 +149,7 @@ class World:
         self._stay = stay
         self._mapping = first._client.files.kernel
         self._get = first._client.kernel.get
-        self._next_due_us = first._client.kernel.next_due_us
+        self._next_due_us = first._client.kernel.order.next_due_us
         self._clients: list[penstock.TimeQueue] = []
         self._held: list[list[penstock.Message]] = []
         self.rings: tuple[tuple[int, int], ...] = ()
@@ -231,7 +231,7 @@ class World:
 
     def _arm(self, i: int, actor: Actor) -> Actor:
         client = self._clients[i]._client
-        return replace(actor, phase="try", seen=client.turn(client.kernel.arm, L.H_ROOM))
+        return replace(actor, phase="try", seen=client.turn(client.kernel.sleepers.arm, L.H_ROOM))
 
     def _try(self, i: int, actor: Actor) -> Actor:
         now_us = self._clock.wall_us()

@@ -1,7 +1,8 @@
 """Small kernels in memory, for tests of the parts that need no files."""
 
 from penstock.store import layout as L
-from penstock.store.kernel import Kernel, initialise
+from penstock.store.blank import initialise
+from penstock.store.kernel import Kernel
 from penstock.store.words import Words
 
 

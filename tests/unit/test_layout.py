@@ -12,7 +12,8 @@ import pytest
 import penstock
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.store.kernel import NO_ROOM, NO_SLOT, Kernel, initialise
+from penstock.store.blank import initialise
+from penstock.store.kernel import NO_ROOM, NO_SLOT, Kernel
 from penstock.store.words import Words
 
 ROOT = Path(__file__).resolve().parents[2]

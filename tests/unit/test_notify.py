@@ -41,7 +41,7 @@ def test_a_sleep_ends_at_the_first_reason_to_look(
 
 def test_a_bell_that_was_rung_before_does_not_let_sleep(queue: Queues) -> None:
     client = queue()._client
-    seen = client.turn(client.kernel.arm, L.H_WAKE)
+    seen = client.turn(client.kernel.sleepers.arm, L.H_WAKE)
     assert client.receivers.sleep(seen, 0.01) is False
     assert client.receivers.sleep(seen, 0) is False
     assert client.receivers.sleep(seen + 1, 10) is True  # the word is not what it was: no sleep at all
@@ -50,7 +50,7 @@ def test_a_bell_that_was_rung_before_does_not_let_sleep(queue: Queues) -> None:
 def test_a_ring_ends_the_sleep_of_another_client(queue: Queues) -> None:
     q = queue()
     client, peer = q._client, queue.open(q)._client
-    seen = client.turn(client.kernel.arm, L.H_WAKE)
+    seen = client.turn(client.kernel.sleepers.arm, L.H_WAKE)
     woken: list[bool] = []
     thread = threading.Thread(target=lambda: woken.append(client.receivers.sleep(seen, 10)))
     thread.start()
@@ -70,7 +70,7 @@ class Told:
         self.client = self.q._client
         self.get = self.client.kernel.get
         for _ in range(sleepers):
-            self.client.turn(self.client.kernel.arm, L.H_WAKE)
+            self.client.turn(self.client.kernel.sleepers.arm, L.H_WAKE)
         self.word = self.get(L.H_WAKE)
 
     @property
@@ -105,7 +105,7 @@ def test_a_new_earliest_delivery_time_wakes_all_to_plan_anew(queue: Queues, cloc
 def test_a_later_delivery_time_wakes_nobody(queue: Queues, clock: SimulatedClock) -> None:
     told = Told(queue, sleepers=0)
     told.q.put(b"x", delay=60)
-    told.client.turn(told.client.kernel.arm, L.H_WAKE)
+    told.client.turn(told.client.kernel.sleepers.arm, L.H_WAKE)
     word = told.get(L.H_WAKE)
     told.q.put(b"y", delay=61)
     assert (told.get(L.H_WAKE), told.asleep) == (word, 1)
@@ -130,7 +130,7 @@ def test_whoever_waits_for_room_is_told_also_when_the_call_fails_later(queue: Qu
     ours, lost = told.q.get_many(2)
     lost.ack()
     client = told.client
-    seen = client.turn(client.kernel.arm, L.H_ROOM)
+    seen = client.turn(client.kernel.sleepers.arm, L.H_ROOM)
     with pytest.raises(LeaseLost):
         told.q.ack_many([ours, lost])
     assert client.producers.sleep(seen, 10) is True
@@ -140,7 +140,7 @@ def test_whoever_waits_for_room_is_told_also_when_the_call_fails_later(queue: Qu
 def test_a_batch_that_finds_no_room_tells_nobody_that_there_is_some(queue: Queues, clock: SimulatedClock) -> None:
     told = Told(queue, sleepers=0)
     told.q.put_many([b"x"] * 6)
-    seen = told.client.turn(told.client.kernel.arm, L.H_ROOM)
+    seen = told.client.turn(told.client.kernel.sleepers.arm, L.H_ROOM)
     with pytest.raises(QueueFull):
         told.q.put_many([b"y"] * 3)
     assert told.get(L.H_ROOM) == seen

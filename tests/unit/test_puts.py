@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import penstock
 from penstock import Misuse, QueueFull
 from penstock.store import layout as L
-from penstock.timequeue.puts import RUN_BYTES_MAX, to_us
+from penstock.timequeue.producer import RUN_BYTES_MAX
+from penstock.timequeue.puts import to_us
 from tests.conftest import Queues
 
 interpreted = pytest.mark.skipif(penstock.compiled, reason="nothing can be put in the way of compiled methods")

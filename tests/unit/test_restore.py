@@ -16,9 +16,10 @@ import pytest
 
 import penstock
 from penstock.store import layout as L
-from penstock.store import record, restore, rig
+from penstock.store import record, restore, rig, searching
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
+from penstock.store.findings import FINDINGS_MAX
 from penstock.store.kernel import NUMBERS_AHEAD
 from penstock.timequeue import check_queue, restore_queue
 from tests.crash.rig import killed_at
@@ -590,7 +591,7 @@ def test_findings_are_bounded(path: Path) -> None:
         for slot in range(2, 3000):
             disk.put(slot, L.S_WORD, 12345 + slot << 16 | 3 << 12)
     findings = restore_queue(path)
-    assert len(findings) == restore.FINDINGS_MAX + 1
+    assert len(findings) == FINDINGS_MAX + 1
     assert "more findings" in findings[-1].what
 
 
@@ -959,8 +960,8 @@ def test_lists_are_in_order_whatever_the_order_of_the_records(
 
 def test_a_record_inside_one_that_spans_two_chunks_is_none(path: Path) -> None:
     """At its own place, with the right checksum, and long enough to hide the record behind the one that it is in."""
-    made(path, [], data_bytes=restore.CHUNK_UNITS * L.UNIT_BYTES * 3)
-    border = restore.CHUNK_UNITS
+    made(path, [], data_bytes=searching.CHUNK_UNITS * L.UNIT_BYTES * 3)
+    border = searching.CHUNK_UNITS
 
     def built(unit: int, slot: int, body: bytes) -> bytes:
         signature = read_options(path).signature

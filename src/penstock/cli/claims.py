@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
 import penstock
 from penstock.cli.exits import NOTHING, OK, USAGE, Failure
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
-from penstock.cli.output import console, say, say_json, table
+from penstock.cli.output import say, say_json, show_all, table, when
+from penstock.timequeue.claims import ClaimInfo, ReceiverInfo
 
 EXAMPLES = examples(
     "penstock claims ls orders",
@@ -73,27 +72,20 @@ def _receivers(queue: penstock.TimeQueue, receiver: str | None, json: bool) -> i
         "receiver", "claims", "messages", "last seen", "timeout", "",
         numbers=("claims", "messages"), whole=("receiver", "last seen"),
     )  # fmt: skip
-    for one in queue.receivers():
-        if receiver not in (None, one.name):
-            continue
-        if json:
-            say_json(msgspec.to_builtins(one))
-            continue
-        rows.add_row(
-            one.name,
-            str(one.claims),
-            str(one.messages),
-            _when(one.seen_at),
-            f"{one.timeout_s:g} s" if one.timeout_s else "never",
-            "running" if one.in_use else "",
-        )
-    if rows.row_count:
-        console().print(rows)
+    found = [one for one in queue.receivers() if receiver in (None, one.name)]
+    show_all(rows, found, json, _receiver_cells)
     return OK
 
 
-def _when(seconds: float | None) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds") if seconds else "-"
+def _receiver_cells(one: ReceiverInfo) -> list[str]:
+    return [
+        one.name,
+        str(one.claims),
+        str(one.messages),
+        when(one.seen_at),
+        f"{one.timeout_s:g} s" if one.timeout_s else "never",
+        _running(one.in_use),
+    ]
 
 
 def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, json: bool) -> int:
@@ -101,22 +93,17 @@ def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, j
         "receiver", "claim", "messages", "last seen", "",
         numbers=("claim", "messages"), whole=("receiver", "last seen"),
     )  # fmt: skip
-    for claim in queue.claims():
-        if receiver not in (None, claim.receiver) or number not in (None, claim.claim):
-            continue
-        if json:
-            say_json(msgspec.to_builtins(claim))
-            continue
-        rows.add_row(
-            claim.receiver,
-            str(claim.claim),
-            str(claim.messages),
-            _when(claim.seen_at),
-            "running" if claim.in_use else "",
-        )
-    if rows.row_count:
-        console().print(rows)
+    found = [claim for claim in queue.claims() if receiver in (None, claim.receiver) and number in (None, claim.claim)]
+    show_all(rows, found, json, _claim_cells)
     return OK
+
+
+def _claim_cells(claim: ClaimInfo) -> list[str]:
+    return [claim.receiver, str(claim.claim), str(claim.messages), when(claim.seen_at), _running(claim.in_use)]
+
+
+def _running(in_use: bool) -> str:
+    return "running" if in_use else ""
 
 
 def _release(queue: penstock.TimeQueue, receiver: str, number: int | None, json: bool) -> int:

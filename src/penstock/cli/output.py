@@ -17,15 +17,19 @@ import select
 import stat
 import sys
 import termios
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from penstock import Message
 from penstock.cli.signals import Held
+
+Shown = TypeVar("Shown")
 
 PIPE_COLUMNS = 200  # without a terminal nobody wraps lines: wide enough for a whole row
 PREVIEW_CHARS = 60
@@ -170,6 +174,22 @@ def table(*columns: str, numbers: tuple[str, ...] = (), whole: tuple[str, ...] =
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers or name in whole)
     return made
+
+
+def show_all(rows: Table, found: Sequence[Shown], as_json: bool, cells: Callable[[Shown], list[str]]) -> None:
+    """As lines of JSON, or as one table if there is anything."""
+    for one in found:
+        if as_json:
+            say_json(msgspec.to_builtins(one))
+        else:
+            rows.add_row(*cells(one))
+    if rows.row_count:
+        console().print(rows)
+
+
+def when(seconds: float | None) -> str:
+    """A moment, in local time."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds") if seconds else "-"
 
 
 @contextlib.contextmanager

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
 import penstock
 from penstock.cli.exits import NOTHING, OK, USAGE, Failure
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
-from penstock.cli.output import console, say, say_json, table
+from penstock.cli.output import say, say_json, show_all, table, when
+from penstock.timequeue.once import PublisherInfo
 
 EXAMPLES = examples(
     "penstock publishers ls orders",
@@ -55,18 +54,10 @@ def publishers(
 
 def _list(queue: penstock.TimeQueue, publisher: str | None, json: bool) -> int:
     rows = table("publisher", "last batch", "last seen", numbers=("last batch",), whole=("publisher", "last seen"))
-    for each in queue.publishers():
-        if publisher not in (None, each.publisher):
-            continue
-        if json:
-            say_json(msgspec.to_builtins(each))
-            continue
-        seen = datetime.fromtimestamp(each.seen_at).astimezone() if each.seen_at else None
-        rows.add_row(
-            each.publisher,
-            "-" if each.last is None else str(each.last),
-            seen.isoformat(sep=" ", timespec="seconds") if seen else "-",
-        )
-    if rows.row_count:
-        console().print(rows)
+    found = [each for each in queue.publishers() if publisher in (None, each.publisher)]
+    show_all(rows, found, json, _cells)
     return OK
+
+
+def _cells(each: PublisherInfo) -> list[str]:
+    return [each.publisher, "-" if each.last is None else str(each.last), when(each.seen_at)]

@@ -71,7 +71,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
             timeout_s = self._given["timeout"] or None
             put = queue.put_entries_once(query, batchId, lambda: entries(staging, staged), timeout_s)
-            if put is None and sum(each.messages for each in staged):
+            if put is None and any(each.messages for each in staged):
                 self._refuse_older(queue, query, batchId)
         staging.remove()
         remove_older(self._given["path"], query, batchId)

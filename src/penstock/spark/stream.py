@@ -294,7 +294,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 claim,
                 f"is acknowledged, and so are all up to {receiver.committed}, which this checkpoint does not know: it "
                 f"lost its last entries (a power loss), is an old copy, or another query had this name",
-                caution="; not if the query writes to a queue that knows a higher batch of it (`penstock publishers ls`)",
+                caution="; not if the query writes to a queue that has a higher batch of it (`penstock publishers ls`)",
             )
         raise self._lost(
             claim, "was released, by an operator or after its claimTimeout: others may have had its messages"

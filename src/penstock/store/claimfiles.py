@@ -15,106 +15,39 @@ import struct
 from array import array
 from pathlib import Path
 
-from penstock.errors import Corrupt, Misuse
 from penstock.store import layout as L
-from penstock.store import packing, rig, syscalls
-from penstock.store.files import open_file, sync_directory, sync_file, write_all
+from penstock.store import namedfiles, packing, rig
+from penstock.store.files import sync_directory
 from penstock.store.gather import REFERENCE_WORDS
+from penstock.store.namedfiles import LOCK, NamedFiles
 from penstock.store.record import crc32
 
 CLAIMS = "claims"
 COMMITTED = "committed"
 TIMEOUT = "timeout"
-LOCK = "lock"
 
 MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
 HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def check_name(name: str) -> str:
-    """A receiver's name is also that of a directory.
-
-    >>> check_name("nightly-report.1")
-    'nightly-report.1'
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Misuse(
-            f"a receiver's name has 1 to {L.RECEIVER_NAME_BYTES} letters, digits, dots, hyphens and underscores and "
-            f"begins with none of the dots and hyphens; not {name!r}"
-        )
-    return name
+    """That of a receiver."""
+    return namedfiles.check_name(name, "receiver")
 
 
 def receivers(queue: Path) -> list[str]:
     """Names of those that ever were there."""
-    try:
-        found = os.listdir(queue / CLAIMS)
-    except FileNotFoundError:
-        return []
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    return namedfiles.names(queue / CLAIMS)
 
 
-class ClaimFiles:
+class ClaimFiles(NamedFiles):
     """The files of one receiver."""
 
     def __init__(self, queue: Path, name: str, signature: int) -> None:
-        self.path = queue / CLAIMS / check_name(name)
-        self._signature = signature
-
-    def _make(self) -> None:
-        """The directory, if it is not there."""
-        for folder in (self.path.parent, self.path):
-            if not folder.exists():
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir()
-                sync_directory(folder.parent)
-
-    def lock(self) -> int:
-        """A descriptor that keeps everybody else out until it is closed, in a folder that it makes; -1 if somebody else
-        has one."""
-        while True:
-            self._make()
-            try:
-                fd = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError:
-                continue  # the receiver is just being forgotten
-            try:
-                rig.effect(rig.LOCK, fd)
-                if not syscalls.try_lock_file(fd):
-                    os.close(fd)
-                    return -1
-                if self._is_lock(fd):
-                    return fd
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)
-
-    def _is_lock(self, fd: int) -> bool:
-        """Not one that was removed with its receiver before we had it."""
-        try:
-            return os.path.samestat(os.fstat(fd), os.stat(self.path / LOCK))
-        except FileNotFoundError:
-            return False
-
-    def is_locked(self) -> bool:
-        """Whether a receiver is there now."""
-        try:
-            fd = open_file(self.path / LOCK, os.O_RDWR)  # makes nothing: one that is being forgotten is to go
-        except FileNotFoundError:
-            return False
-        try:
-            return not syscalls.try_lock_file(fd)
-        finally:
-            os.close(fd)
-
-    def sync(self) -> None:
-        """What is there now has its name for good."""
-        sync_directory(self.path)
+        super().__init__(queue / CLAIMS / check_name(name), signature)
 
     def numbers(self) -> list[int]:
         """Claims that have a file, in their order."""
@@ -200,16 +133,7 @@ class ClaimFiles:
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)
         body = packing.pack(rows)
-        aside = self.path / f"{name}.new"
-        fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_all(fd, head + body + CHECK.pack(crc32(body, crc32(head))), 0)
-            sync_file(fd)
-        finally:
-            os.close(fd)
-        rig.effect(rig.RENAME, str(aside))
-        os.rename(aside, self.path / name)
-        sync_directory(self.path)
+        self._replace(name, head + body + CHECK.pack(crc32(body, crc32(head))))
 
     def _read(self, name: str, first: int = 0, end: int = 0) -> tuple[int, array[int]]:
         data = (self.path / name).read_bytes()
@@ -228,6 +152,3 @@ class ClaimFiles:
         except packing.Unreadable as error:
             raise self._damaged(name, f"{count} references", str(error)) from error
         return number, rows
-
-    def _damaged(self, name: str, expected: str, found: str) -> Corrupt:
-        return Corrupt(str(self.path / name), offset=0, expected=expected, found=found)

@@ -1,8 +1,10 @@
 cimport cython
 from penstock.store cimport layout as L
+from penstock.store.announcing cimport Announcing
 from penstock.store.order cimport Order
 from penstock.store.retained cimport Retained
 from penstock.store.ring cimport Ring
+from penstock.store.sleepers cimport Sleepers
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
@@ -24,6 +26,8 @@ cdef class Kernel:
     cdef readonly Order order
     cdef readonly Ring ring
     cdef readonly Retained retained
+    cdef readonly Sleepers sleepers
+    cdef Announcing announcing
     cdef readonly u64 slots_at
     cdef readonly u64 slots
     cdef u64 stats_at
@@ -41,9 +45,6 @@ cdef class Kernel:
     @cython.locals(found=Delivery)
     cpdef Delivery delivery(self, u64 slot)
     cpdef bint holds(self, u64 slot, u64 number, u64 attempts, u64 owner) noexcept
-    @cython.locals(present=u64, earliest=u64, priority=u64)
-    cpdef u64 next_due_us(self) noexcept
-    cpdef u64 next_lease_us(self) noexcept
     cpdef bint recover(self) except -1
 
     @cython.locals(slot=u64, fresh=u64, number=u64, spilled=u64)
@@ -54,10 +55,7 @@ cdef class Kernel:
     cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake, u64 publisher=*,
                              u64 batch=*) except -1
     cpdef int remember(self, u64 publisher, u64 batch) except -1
-    cdef void _announce(self, u64 publisher, u64 batch) noexcept
-    @cython.locals(first=u64, last=u64)
-    cdef int _check_publisher(self, u64 publisher) except -1
-    @cython.locals(slot=u64, ahead=u64, publisher=u64)
+    @cython.locals(slot=u64, ahead=u64)
     cpdef int merge(self) except -1
     cpdef int adopt(self, u64 slot) except -1
     @cython.locals(number=u64)
@@ -78,23 +76,13 @@ cdef class Kernel:
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1
     cpdef int spill(self, long long delta_bytes) except -1
-    @cython.locals(slot=u64)
-    cpdef bint fills(self, u64 client, u64 most) noexcept
     @cython.locals(spilled_bytes="long long")
     cpdef int retire(self, u64 slot) except -1
     cpdef bint spilled(self, u64 slot) noexcept
     cpdef void note(self, u64 word, u64 value) noexcept
     cpdef void committed(self, u64 messages, u64 followed) noexcept
     cpdef int synced(self) except -1
-    cpdef u64 enter_client(self, u64 client, u64 pid, u64 now_us, u64 opened_us) except? 0
-    cpdef int leave_client(self, u64 client) except -1
-    cpdef u64 client_word(self, u64 client, u64 word) noexcept
-    cpdef u64 arm(self, u64 word) noexcept
-    cpdef void disarm(self, u64 word, u64 seen) noexcept
-    cpdef void paid(self) noexcept
 
-    @cython.locals(woken=u64, sleepers=u64)
-    cdef void _wake(self, u64 count) noexcept
     cdef void _wake_for(self, u64 slot, u64 now_us) noexcept
     cdef void _room(self) noexcept
     cpdef u64 list_of(self, u64 slot) noexcept

@@ -8,9 +8,11 @@ kernel is left to the caller (``owed``).
 
 from penstock.errors import Corrupt
 from penstock.store import layout as L
+from penstock.store.announcing import Announcing
 from penstock.store.order import Order
 from penstock.store.retained import Retained
 from penstock.store.ring import Ring
+from penstock.store.sleepers import Sleepers
 from penstock.store.words import Words
 
 NO_SLOT = -1
@@ -19,7 +21,6 @@ NO_NUMBER = -3
 
 NUMBERS_SPARE = 64
 NUMBERS_AHEAD = 1 << 26  # how far the limit is raised ahead: index syncs keep it there, a put seldom waits for one
-OWED_ROOM = 1 << 32
 
 
 class Delivery:
@@ -49,6 +50,8 @@ class Kernel:
         self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
         self.ring = Ring(words, self.slots_at, self.words.load(L.H_DATA_UNITS))
         self.retained = Retained(words, self.slots_at)
+        self.sleepers = Sleepers(words)
+        self.announcing = Announcing(words)
 
     # ------------------------------------------------------------ reading
 
@@ -91,25 +94,6 @@ class Kernel:
             and self.attempts(slot) == attempts
             and self.field(slot, L.S_OWNER) == owner
         )
-
-    def next_due_us(self) -> int:
-        """Earliest delivery time of the timed lists; 0 if they are empty."""
-        present = self.words.load(L.H_PRESENT) >> L.LIST_TIMED
-        earliest = 0
-        priority = 0
-        while present != 0:
-            if present & 1:
-                due = self.field(self.order.head(L.LIST_TIMED + priority), L.S_DELIVER_US)
-                if earliest == 0 or due < earliest:
-                    earliest = due
-            present >>= 1
-            priority += 1
-        return earliest
-
-    def next_lease_us(self) -> int:
-        """Earliest end of a lease; 0 if nothing is pending."""
-        slot = self.order.head(L.LIST_LEASES)
-        return self.field(slot, L.S_LEASE_US) if slot else 0
 
     # ------------------------------------------------------------ repair
 
@@ -202,48 +186,23 @@ class Kernel:
         self.words.add(L.H_FILLING, -count)
         self.words.add(L.H_WAITING, count)
         self._published(count)
-        self._wake(wake)
+        self.sleepers.wake(wake)
         if publisher:
-            self._announce(publisher, batch)
+            self.announcing.announce(publisher, batch)
         self.words.commit()
         self.merge()
 
     def remember(self, publisher: int, batch: int) -> None:
         """A publisher's batch without messages."""
-        self._announce(publisher, batch)
+        self.announcing.announce(publisher, batch)
         self.words.commit()
         self.merge()
-
-    def _announce(self, publisher: int, batch: int) -> None:
-        self.words.put(publisher + L.P_NEXT, batch)
-        self.words.put(L.H_PUBLISHER, publisher)
-
-    def _check_publisher(self, publisher: int) -> None:
-        """A word that is not the start of an entry must not be written to."""
-        first = self.words.load(L.H_NAMES_AT) + L.PUBLISHERS_OFFSET
-        last = first + (L.PUBLISHERS - 1) * L.PUBLISHER_WORDS
-        if (
-            publisher < first
-            or publisher > last
-            or (publisher - first) % L.PUBLISHER_WORDS != 0
-            or self.words.load(publisher + L.P_LENGTH) == 0
-        ):
-            raise Corrupt(
-                self.words.path,
-                offset=L.H_PUBLISHER * L.WORD_BYTES,
-                expected="a publisher's entry",
-                found=f"word {publisher}",
-            )
 
     def merge(self) -> None:
         """Link the incoming chain into the lists, a journal's worth at a time. Its publisher's entry comes first, in a
         transaction of its own: whatever is lost, the entry never speaks of a batch that was not published."""
-        publisher = self.words.load(L.H_PUBLISHER)
-        if publisher != 0:
-            self._check_publisher(publisher)
-            self.words.put(publisher + L.P_LAST, self.words.load(publisher + L.P_NEXT))
-            self.words.put(L.H_PUBLISHER, 0)
-            self.words.commit()
+        if self.words.load(L.H_PUBLISHER) != 0:
+            self.announcing.settle()
         slot = self.words.load(L.H_INCOMING)
         while slot != 0:
             while slot != 0 and self.words.room():
@@ -328,7 +287,7 @@ class Kernel:
         self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, lease_us)
         self.order.insert(L.LIST_LEASES, slot)
         if self.order.head(L.LIST_LEASES) == slot:
-            self._wake(L.MASK32)  # it ends before all others: whoever sleeps may have planned for later
+            self.sleepers.wake(L.MASK32)  # it ends before all others: whoever sleeps may have planned for later
         self.words.commit()
 
     def release(self, slot: int, client: int, deliver_us: int, now_us: int) -> None:
@@ -392,16 +351,6 @@ class Kernel:
 
     # ------------------------------------------------------------ syncs
 
-    def fills(self, client: int, most: int) -> bool:
-        """Whether a client is in the middle of a put; also if it holds more than ``most`` and we did not look on."""
-        slot = self.chain_head(client)
-        while slot != 0 and most > 0:
-            if self.state(slot) == L.STATE_FILLING:
-                return True
-            slot = self.field(slot, L.S_CHAIN) & L.MASK32
-            most -= 1
-        return slot != 0
-
     def retire(self, slot: int) -> None:
         """Give back the slot and the room of a message that was removed before the last index sync."""
         spilled_bytes = self.field(slot, L.S_LEASE_US)
@@ -430,70 +379,7 @@ class Kernel:
         self._count(L.T_SYNCS, 1)
         self.words.commit()
 
-    def taken_units(self) -> list[int]:
-        """Places that a process took in a transaction that it did not finish: it may have written a record there."""
-        found = []
-        journal_at = self.words.load(L.H_JOURNAL_AT)
-        for entry in range(min(self.words.load(L.H_JOURNAL_COUNT), L.JOURNAL_ENTRIES)):
-            at = journal_at + entry * L.JOURNAL_WORDS
-            index = self.words.load(at + L.J_INDEX)
-            old_state = (self.words.load(at + L.J_OLD) >> L.STATE_SHIFT) & 0xF
-            if index >= self.slots_at and (index - self.slots_at) % L.SLOT_WORDS == 0 and old_state <= L.STATE_VACANT:
-                slot = (index - self.slots_at) // L.SLOT_WORDS
-                if slot < self.slots and self.state(slot) > L.STATE_VACANT:
-                    found.append(self.field(slot, L.S_PLACE) >> L.PLACE_SHIFT)
-        return found
-
-    # ------------------------------------------------------------ clients
-
-    def enter_client(self, client: int, pid: int, now_us: int, opened_us: int) -> int:
-        """Make an entry with an empty chain ours; the new owner word."""
-        at = self._client(client)
-        if self.words.load(at + L.C_CHAIN) != 0:
-            raise Corrupt(self.words.path, offset=at * L.WORD_BYTES, expected="an empty chain")
-        incarnation = (self.words.load(at + L.C_INCARNATION) + 1) & L.MASK32
-        self.words.put(at + L.C_INCARNATION, incarnation | L.CLIENT_USED)
-        self.words.put(at + L.C_PID, pid)
-        self.words.put(at + L.C_SINCE_US, now_us)
-        self.words.put(at + L.C_OPENED_US, opened_us)
-        self.words.put(at + L.C_OFFER, 0)
-        self.words.put(at + L.C_SERVED, 0)
-        if client >= self.words.load(L.H_CLIENTS_HIGH):
-            self.words.put(L.H_CLIENTS_HIGH, client + 1)
-        self.words.commit()
-        return L.OWNER_CLIENT | (client << L.CLIENT_SHIFT) | incarnation
-
-    def leave_client(self, client: int) -> None:
-        at = self._client(client)
-        self.words.put(at + L.C_INCARNATION, self.words.load(at + L.C_INCARNATION) & L.MASK32)
-        self.words.commit()
-
-    def client_word(self, client: int, word: int) -> int:
-        return self.words.load(self._client(client) + word)
-
     # ------------------------------------------------------------ waking
-
-    def arm(self, word: int) -> int:
-        """Count one more sleeper on a futex word (its count is the next word) and return the word's value."""
-        self.words.raw(word + 1, self.words.load(word + 1) + 1)
-        return self.words.load(word)
-
-    def disarm(self, word: int, seen: int) -> None:
-        """A sleeper that timed out. If nobody has notified since it armed, its count is still in; else it was taken."""
-        if self.words.load(word) == seen and self.words.load(word + 1) > 0:
-            self.words.raw(word + 1, self.words.load(word + 1) - 1)
-
-    def paid(self) -> None:
-        """The owed notifications have been sent."""
-        self.words.raw(L.H_OWED, 0)
-
-    def _wake(self, count: int) -> None:
-        sleepers = self.words.load(L.H_SLEEPERS)
-        if sleepers != 0:
-            woken = count if count < sleepers else sleepers
-            self.words.put(L.H_WAKE, (self.words.load(L.H_WAKE) + 1) & L.MASK32)
-            self.words.put(L.H_SLEEPERS, sleepers - woken)
-            self.words.add(L.H_OWED, woken)
 
     def _wake_for(self, slot: int, now_us: int) -> None:
         """One receiver for a message that is due; all of them, to plan anew, for one that is the next of its list."""
@@ -501,15 +387,13 @@ class Kernel:
             return
         which = self.list_of(slot)
         if which < L.LIST_TIMED or self.field(slot, L.S_DELIVER_US) <= now_us:
-            self._wake(1)
+            self.sleepers.wake(1)
         elif self.order.head(which) == slot:
-            self._wake(L.MASK32)
+            self.sleepers.wake(L.MASK32)
 
     def _room(self) -> None:
         if self.words.load(L.H_ROOM_SLEEPERS) != 0:
-            self.words.put(L.H_ROOM, (self.words.load(L.H_ROOM) + 1) & L.MASK32)
-            self.words.put(L.H_ROOM_SLEEPERS, 0)
-            self.words.put(L.H_OWED, self.words.load(L.H_OWED) | OWED_ROOM)
+            self.sleepers.wake_for_room()
 
     # ------------------------------------------------------------ steps of the above; the transaction stays open
 
@@ -602,29 +486,3 @@ class Kernel:
             self.words.put(self._client(client) + L.C_CHAIN, ahead)
         if ahead:
             self._set_chain(ahead, self.field(ahead, L.S_CHAIN) & L.MASK32, behind)
-
-
-def initialise(words: Words, header: dict[int, int], file_units: list[int]) -> None:
-    """Fill the pages of a new, zeroed kernel: header, sentinels of the data files, the gaps behind them."""
-    for index, value in header.items():
-        words.raw(index, value)
-    files = len(file_units)
-    slots_at = header[L.H_SLOTS_AT]
-    start = 0
-    for i, units in enumerate(file_units):
-        at = slots_at + (i + 1) * L.SLOT_WORDS
-        words.raw(at + L.S_PLACE, start << L.PLACE_SHIFT)
-        following = i + 2 if i + 1 < files else 1
-        before = i if i else files
-        words.raw(at + L.S_RING, following | (before << 32))
-        if i:  # the first file's gap is the cursor's own; the others queue up behind it
-            words.raw(at + L.S_GAP, (i + 2 if i + 1 < files else 0) | ((i if i > 1 else 0) << 32))
-        start += units
-    words.raw(L.H_DATA_UNITS, start)
-    words.raw(L.H_FILES, files)
-    words.raw(L.H_CURSOR, 1)
-    words.raw(L.H_GAPS, (2 | (files << 32)) if files > 1 else 0)
-    words.raw(L.H_FRESH, files + 1)
-    words.raw(L.H_NUMBER_NEXT, 1)
-    words.raw(L.H_NUMBER_LIMIT, NUMBERS_AHEAD)
-    words.raw(L.H_NUMBER_SAFE, NUMBERS_AHEAD)

@@ -26,6 +26,10 @@ cdef class Order:
     @cython.locals(lane=int, list_at=u64, ahead=u64)
     cpdef void cut(self, u64 which, u64 head, long long count) noexcept
     cpdef u64 after(self, u64 which, u64 key, u64 number) noexcept
+    @cython.locals(present=u64, earliest=u64, which=u64, due=u64)
+    cpdef u64 next_due_us(self) noexcept
+    @cython.locals(slot=u64)
+    cpdef u64 next_lease_us(self) noexcept
     @cython.locals(bit=u64)
     cdef u64 _bit(self, u64 which) noexcept
     cdef bint _is_before(self, u64 which, u64 slot, u64 key, u64 number) noexcept

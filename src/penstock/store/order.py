@@ -116,6 +116,25 @@ class Order:
         self._search(which, key, number + 1)
         return self.follower(which, 0, self.before[0])
 
+    def next_due_us(self) -> int:
+        """Earliest delivery time of the timed lists; 0 if they are empty."""
+        present = self.words.load(L.H_PRESENT) >> L.LIST_TIMED
+        earliest = 0
+        which = L.LIST_TIMED
+        while present != 0:
+            if present & 1:
+                due = self.key(which, self.head(which))
+                if earliest == 0 or due < earliest:
+                    earliest = due
+            present >>= 1
+            which += 1
+        return earliest
+
+    def next_lease_us(self) -> int:
+        """Earliest end of a lease; 0 if nothing is pending."""
+        slot = self.head(L.LIST_LEASES)
+        return self.key(L.LIST_LEASES, slot) if slot else 0
+
     def _bit(self, which: int) -> int:
         bit = 1  # a full word in the compiled core, where 1 << 31 of a plain int would be negative
         return bit << which

@@ -10,7 +10,8 @@ import mmap
 from functools import cached_property
 
 from penstock.store import layout as L
-from penstock.store.kernel import NUMBERS_AHEAD, Kernel, initialise
+from penstock.store.blank import initialise
+from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.words import Words
 
 LIVE = (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.errors import Corrupt, Misuse
-from penstock.store import layout as L
-from penstock.store import rig, syscalls
-from penstock.store.files import open_file, sync_directory, sync_file, write_all
+from penstock.store import namedfiles, rig
+from penstock.store.files import sync_directory
+from penstock.store.namedfiles import LOCK, NamedFiles
 from penstock.store.record import crc32
 
 PUBLISHED = "published"
 STATE = "state"
-LOCK = "lock"
 
 MAGIC = 0x314255504B545350  # "PSTKPUB1"
 BODY = struct.Struct("<QQQQQQQ")  # magic, secret, last + 1, batch + 1, slot, number, messages
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class State(NamedTuple):
@@ -43,68 +38,20 @@ class State(NamedTuple):
 
 
 def check_name(name: str) -> str:
-    """A publisher's name is also that of a directory.
-
-    >>> check_name("5f0c-import.1")
-    '5f0c-import.1'
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Misuse(
-            f"a publisher's name has 1 to {L.PUBLISHER_NAME_BYTES} letters, digits, dots, hyphens and underscores and "
-            f"begins with none of the dots and hyphens; not {name!r}"
-        )
-    return name
+    """That of a publisher."""
+    return namedfiles.check_name(name, "publisher")
 
 
 def publishers(queue: Path) -> list[str]:
     """Names of those that have a folder."""
-    try:
-        found = os.listdir(queue / PUBLISHED)
-    except FileNotFoundError:
-        return []
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    return namedfiles.names(queue / PUBLISHED)
 
 
-class PublishFiles:
+class PublishFiles(NamedFiles):
     """The files of one publisher."""
 
     def __init__(self, queue: Path, name: str, signature: int) -> None:
-        self.path = queue / PUBLISHED / check_name(name)
-        self._signature = signature
-
-    def lock(self) -> int:
-        """A descriptor that keeps everybody else out until it is closed, in a folder that it makes; -1 if somebody else
-        has one."""
-        while True:
-            self._make()
-            try:
-                fd = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError:
-                continue  # the publisher is just being forgotten
-            try:
-                rig.effect(rig.LOCK, fd)
-                if not syscalls.try_lock_file(fd):
-                    os.close(fd)
-                    return -1
-                if self._is_there(fd):
-                    return fd
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)
-
-    def _make(self) -> None:
-        for folder in (self.path.parent, self.path):
-            if not folder.exists():
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir()
-                sync_directory(folder.parent)
-
-    def _is_there(self, fd: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(fd), os.stat(self.path / LOCK))
-        except FileNotFoundError:
-            return False
+        super().__init__(queue / PUBLISHED / check_name(name), signature)
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -114,16 +61,7 @@ class PublishFiles:
         data = BODY.pack(
             MAGIC, self._signature, state.last + 1, state.batch + 1, state.slot, state.number, state.messages
         )
-        aside = self.path / f"{STATE}.new"
-        fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_all(fd, data + CHECK.pack(crc32(data)), 0)
-            sync_file(fd)
-        finally:
-            os.close(fd)
-        rig.effect(rig.RENAME, str(aside))
-        os.rename(aside, self.path / STATE)
-        sync_directory(self.path)
+        self._replace(STATE, data + CHECK.pack(crc32(data)))
 
     def read(self) -> State | None:
         """None if there is no file."""
@@ -133,12 +71,12 @@ class PublishFiles:
         except FileNotFoundError:
             return None
         if len(data) != BODY.size + CHECK.size:
-            raise self._damaged(f"{BODY.size + CHECK.size} bytes", f"{len(data)} bytes")
+            raise self._damaged(STATE, f"{BODY.size + CHECK.size} bytes", f"{len(data)} bytes")
         magic, signature, last, batch, slot, number, count = BODY.unpack_from(data)
         if magic != MAGIC or CHECK.unpack_from(data, BODY.size)[0] != crc32(data[: BODY.size]):
-            raise self._damaged("the checksum of what is there", "another one")
+            raise self._damaged(STATE, "the checksum of what is there", "another one")
         if signature != self._signature:
-            raise self._damaged("a publisher of this queue", "one of another queue")
+            raise self._damaged(STATE, "a publisher of this queue", "one of another queue")
         return State(last - 1, batch - 1, slot, number, count)
 
     def forget(self) -> None:
@@ -155,6 +93,3 @@ class PublishFiles:
                 os.unlink(self.path / name)
         with contextlib.suppress(OSError):  # somebody has begun anew
             os.rmdir(self.path)
-
-    def _damaged(self, expected: str, found: str) -> Corrupt:
-        return Corrupt(str(self.path / STATE), offset=0, expected=expected, found=found)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from penstock.errors import Corrupt, WrongFormat
 from penstock.store import claimfiles, publishfiles, record
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
+from penstock.store.findings import FINDINGS_MAX, Finding
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options
 from penstock.store.publishfiles import PublishFiles
@@ -26,17 +25,7 @@ from penstock.store.publishing import Publishing
 from penstock.store.trust import UNNOTED, needed
 from penstock.store.words import Words
 
-FINDINGS_MAX = 1000  # a kernel full of noise need not be described word by word
-
 LIVE = (L.STATE_FILLING, L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it must be, and where."""
-
-    path: str
-    offset: int
-    what: str
 
 
 class Image:

@@ -30,9 +30,10 @@ from penstock.store.directory import (
     write_word,
 )
 from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, identity_of, is_open
+from penstock.store.findings import Finding
 from penstock.store.options import Options
 from penstock.store.rebuilding import rebuild
-from penstock.store.recovery import Finding, check_files, due, held, reason_of
+from penstock.store.recovery import check_files, due, held, reason_of
 from penstock.store.restore import Progress, Restore
 from penstock.store.trust import IDENTITY
 
@@ -87,7 +88,7 @@ def _restore(queue: Opened, after_power_loss: bool, dry_run: bool, progress: Pro
             work.read(progress)
             if not dry_run:
                 work.write(rewrite=False)
-            return work.findings
+            return work.findings.said
 
 
 def _due(files: LocalFiles) -> list[Finding]:

@@ -12,44 +12,36 @@ import contextlib
 import errno
 import uuid
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from mmap import MADV_DONTNEED, mmap
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
 from penstock.errors import Corrupt
-from penstock.store import claimfiles, publishfiles, record
 from penstock.store import layout as L
-from penstock.store.claimfiles import ClaimFiles
-from penstock.store.claiming import NO_ENTRY, Claiming
+from penstock.store import record
 from penstock.store.directory import write_options
 from penstock.store.files import QUEUE_JSON, LocalFiles, body_name, private_memory
-from penstock.store.gather import F_INFO, F_NUMBER, REFERENCE_WORDS
+from penstock.store.findings import Finding, Findings
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
-from penstock.store.publishfiles import PublishFiles, State
-from penstock.store.publishing import NO_ENTRY as NO_PUBLISHER
 from penstock.store.publishing import Publishing
-from penstock.store.recovery import Finding, Image
+from penstock.store.recovery import Image
+from penstock.store.refinding import FoundClaims, FoundPublishers
 from penstock.store.scan import Scan
+from penstock.store.searching import CHUNK_UNITS, DataFile
 from penstock.store.trust import COPIED, IDENTITY, changed
 from penstock.store.trust import needed as needed
 from penstock.store.words import Words, compiled
 from penstock.store.writeback import write_back, write_published
 
 DAMAGED = "damaged"
-CHUNK_UNITS = 1 << 15  # 8 MiB are scanned at a time
 THREADS = 2  # that look for records, or write: with more, memory is what they wait for
 CHUNKS_AHEAD = 4  # that are looked at, or wait to be noted
 PIECE_WORDS = 1 << 20  # 8 MiB of a kernel are written by one thread
 PIECE_SLOTS = PIECE_WORDS // L.SLOT_WORDS
-FINDINGS_MAX = 1000  # of a kernel full of noise not every word need be described
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
-
-PUBLISHED_STATES = (L.STATE_VACANT, L.STATE_PENDING, L.STATE_CLAIMED)
 
 Progress = Callable[[int, int], None]
 
@@ -72,7 +64,7 @@ def restore(
         work.mark()  # at once: who waits for the lock sees that it may take long
         work.read(progress)
         work.write(rewrite=rewrite)
-        return work.findings
+        return work.findings.said
 
 
 class Restore:
@@ -81,12 +73,11 @@ class Restore:
     def __init__(self, files: LocalFiles, options: Options, *, after_power_loss: bool) -> None:
         self.files = files
         self.options = options
-        self.findings: list[Finding] = []
-        self._unsaid = 0
+        self.findings = Findings()
         self._aside: list[tuple[str, bytes | None, dict[str, object]]] = []  # name, record, what is known of it
         self._bodies_aside: list[str] = []
-        self._claims: dict[str, list[tuple[int, array[int]]]] = {}  # receivers and their claims that have files
-        self._published: dict[str, int] = {}  # publishers and their last batches
+        self._claims = FoundClaims(files, options, self.findings)
+        self._publishers = FoundPublishers(files, options, self.findings)
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = changed(files, self.old)
         self.lost = self.old[L.H_REPAIRING] == L.KERNEL_LOST
@@ -115,27 +106,22 @@ class Restore:
         """Where nobody noted whose kernel it is, the caller knows better than we."""
         return self.changed is None or all(self.old[word] == 0 for word in IDENTITY)
 
-    def say(self, path: str, offset: int, what: str) -> None:
-        if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(Finding(path, offset, what))
-        else:
-            self._unsaid += 1
-
     # ------------------------------------------------------------ reading
 
     def read(self, progress: Progress | None) -> None:
         """Find the records, decide what lives, link it."""
         if self.changed == COPIED:
             where = str(self.files.path / QUEUE_JSON)
-            self.say(where, 0, f"this is a copy of queue {self.options.uuid}: it gets a UUID of its own")
+            self.findings.say(where, 0, f"this is a copy of queue {self.options.uuid}: it gets a UUID of its own")
         self._search(progress)
         if self.lost:
             self.scan.forget_batches()
         believed = self.old if not self.trusted else self._settled()
-        self._read_claims()
+        self._claims.read(self.scan)
         self.scan.decide(believed, not self.trusted, not self.trusted)
         self._give_up_without_body(believed)
-        self._look_at_publishers(believed)  # before bodies of their own are looked at: a lost one was published, too
+        # Before bodies of their own are looked at: a lost one was published, too.
+        self._publishers.look(self.kernel, believed, names_at=self._header[L.H_NAMES_AT], lost=self.lost)
         for slot in self.scan.damaged:
             self._say_slot(slot, f"slot {slot}: the identity word {believed[self._at(slot)]:#018x} is damaged")
         for slot in self.scan.lost:
@@ -145,11 +131,9 @@ class Restore:
         )
         self.scan.link()
         self._count_on()
-        self._claim_again()
-        self._publish_again()
-        if self._unsaid:
-            self.findings.append(Finding(self.files.kernel_path, 0, f"and {self._unsaid} more findings"))
-            self._unsaid = 0
+        self._claims.claim_again(self.kernel)
+        self._publishers.publish_again(self.kernel)
+        self.findings.end(self.files.kernel_path)
 
     def _fill_header(self) -> None:
         view = self.image
@@ -165,7 +149,7 @@ class Restore:
         return self.kernel.slots_at + slot * L.SLOT_WORDS
 
     def _say_slot(self, slot: int, what: str) -> None:
-        self.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
+        self.findings.say(self.files.kernel_path, self._at(slot) * L.WORD_BYTES, what)
 
     def _search(self, progress: Progress | None) -> None:
         """Where compiled code lets several threads run, two look at the next chunks while the last is noted."""
@@ -213,7 +197,7 @@ class Restore:
             return
         fault = record.fault(data, self.options.signature, number, slot, unit) or "inside another record"
         path, offset = self.files.place_of(unit)
-        self.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
+        self.findings.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
         self._set_aside(slot, number, unit, data, fault)
 
     def _give_up_without_body(self, believed: memoryview) -> None:
@@ -228,17 +212,13 @@ class Restore:
             number = self.image[at] >> L.NUMBER_SHIFT
             batched = (self.image[at + L.S_INFO] >> L.FLAGS_SHIFT) & L.FLAG_BATCHED
             missing = batched and self._is_live(slot) and body_name(number, slot) not in there
-            known = missing and (self.scan.was_published(slot, number, believed) or self._is_in_claim(slot, number))
+            known = missing and (self.scan.was_published(slot, number, believed) or self._claims.name(slot, number))
             if missing and not known:
                 self.scan.give_up(slot, believed)
 
-    def _is_in_claim(self, slot: int, number: int) -> bool:
-        return any(
-            rows[at] == slot and rows[at + F_NUMBER] == number
-            for claims in self._claims.values()
-            for _, rows in claims
-            for at in range(0, len(rows), REFERENCE_WORDS)
-        )
+    def _is_live(self, slot: int) -> bool:
+        word = self.image[self._at(slot)]
+        return bool(word == self.kernel.word_of(slot, word >> L.NUMBER_SHIFT, L.STATE_WAITING))
 
     def _spilled_bytes(self, slot: int) -> int:
         """Bytes of the body of a message that is a file; if that is not right, the message is gone."""
@@ -262,7 +242,7 @@ class Restore:
             )
             self._bodies_aside.append(name)
         path, offset = self.files.place_of(unit)
-        self.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
+        self.findings.say(path, offset, f"message {number}: {fault}; it is set aside in {DAMAGED}/")
         self._set_aside(slot, number, unit, data, fault)
         self.scan.drop(slot)
         return 0
@@ -286,7 +266,7 @@ class Restore:
         limit = self.old[L.H_NUMBER_LIMIT]
         if not self.scan.highest < limit < NUMBER_LIMIT_MAX:
             if not self.lost:  # else it is known
-                self.say(
+                self.findings.say(
                     self.files.kernel_path,
                     L.H_NUMBER_LIMIT * L.WORD_BYTES,
                     f"the number limit is {limit}, with numbers up to {self.scan.highest}",
@@ -297,109 +277,6 @@ class Restore:
         stats_at = view[L.H_STATS_AT]
         view[stats_at : stats_at + L.STATS_WORDS] = self.old[stats_at : stats_at + L.STATS_WORDS]
         view[stats_at + L.T_RESTORES] = (view[stats_at + L.T_RESTORES] + 1) & L.MASK64
-
-    def _read_claims(self) -> None:
-        """Those that have a file, by name and number."""
-        for name in claimfiles.receivers(self.files.path):
-            files = ClaimFiles(self.files.path, name, self.options.signature)
-            for number in files.numbers():
-                try:
-                    rows = files.read(number)
-                except Corrupt as error:
-                    self.say(error.path, error.offset, f"{error.found}; the messages of this claim wait again")
-                    continue
-                if rows:
-                    self.scan.believe_claim(rows)
-                    self._claims.setdefault(name, []).append((number, rows))
-
-    def _claim_again(self) -> None:
-        """Messages of claims that have a file are claimed; others wait. Also those of claims that were committed: if
-        they are still there, the next receiver of that name acknowledges them."""
-        claiming = Claiming(self.kernel)
-        for name, claims in self._claims.items():
-            entry = NO_ENTRY
-            for number, rows in claims:
-                for at in range(0, len(rows), REFERENCE_WORDS):
-                    slot, of = rows[at], rows[at + F_NUMBER]
-                    if slot < self.kernel.slots and self._waits(slot, of):
-                        entry = claiming.make(name) if entry == NO_ENTRY else entry
-                        if entry == NO_ENTRY:
-                            where = str(self.files.path / claimfiles.CLAIMS / name)
-                            self.say(where, 0, "no room for another receiver: its messages wait again")
-                            return
-                        claiming.adopt(slot, entry, number, rows[at + F_INFO])
-            if entry != NO_ENTRY:
-                claiming.set_timeout(entry, self._timeout_us(name))
-
-    def _timeout_us(self, name: str) -> int:
-        """When it was seen, nobody knows now: whoever looks next begins to count."""
-        try:
-            return ClaimFiles(self.files.path, name, self.options.signature).timeout_us()
-        except Corrupt as error:
-            self.say(error.path, error.offset, f"{error.found}; the claims of {name} stay until somebody releases them")
-            return 0
-
-    def _look_at_publishers(self, believed: memoryview) -> None:
-        """The last batch of each publisher: what its entry in the old kernel says, or more, if the first message of the
-        batch that its file speaks of was published. As long as the entry on disk does not know of a batch, the room of
-        its messages was not given away: see ``retained.py``."""
-        with contextlib.closing(Words(believed, f"{self.files.kernel_path} (old)")) as words:
-            self._ask_publishers(believed, Publishing(Kernel(words), self._header[L.H_NAMES_AT]))
-
-    def _ask_publishers(self, believed: memoryview, old: Publishing) -> None:
-        for name in publishfiles.publishers(self.files.path):
-            last, state = self._known(old, name), None
-            try:
-                state = PublishFiles(self.files.path, name, self.options.signature).read()
-            except Corrupt as error:
-                self.say(error.path, error.offset, f"{error.found}; the last batch that is known of {name} is {last}")
-            if state is not None:
-                last = max(last, state.last)
-                if state.batch > last and self._was_published(believed, state):
-                    last = state.batch
-            self._published[name] = last
-
-    def _known(self, old: Publishing, name: str) -> int:
-        """What a kernel says, of which nothing is certain."""
-        try:
-            entry = old.find(name) if not self.lost else NO_PUBLISHER
-            return old.last(entry) if entry != NO_PUBLISHER else -1
-        except Corrupt as error:
-            self.say(self.files.kernel_path, error.offset, f"{error.found}; the entry of publisher {name} is damaged")
-            return -1
-
-    def _was_published(self, believed: memoryview, state: State) -> bool:
-        """Whether the first message of a batch lives or was acknowledged. One that is given up gets another number."""
-        if not self.image[L.H_FILES] < state.slot < self.kernel.slots:
-            return False
-        words = [self.kernel.word_of(state.slot, state.number, as_) for as_ in (L.STATE_WAITING, *PUBLISHED_STATES)]
-        return self.image[self._at(state.slot)] == words[0] or believed[self._at(state.slot)] in words
-
-    def _publish_again(self) -> None:
-        publishing = Publishing(self.kernel)
-        for name, last in self._published.items():
-            entry = publishing.make(name)
-            if entry == NO_PUBLISHER:
-                self.say(str(self.files.path), 0, f"no room for another publisher: {name} is forgotten")
-                continue
-            publishing.settle(entry, last)
-
-    def _settle_publishers(self) -> None:
-        """Their files do not ask again: what a restore writes into a slot says nothing about what was published."""
-        for name, last in self._published.items():
-            files = PublishFiles(self.files.path, name, self.options.signature)
-            with contextlib.suppress(Corrupt):  # else it is written anew
-                if files.read() == State(last):
-                    continue  # a disk that is full must not keep the queue closed
-            files.write(State(last))
-
-    def _is_live(self, slot: int) -> bool:
-        return self._waits(slot, self.image[self._at(slot)] >> L.NUMBER_SHIFT)
-
-    def _waits(self, slot: int, number: int) -> bool:
-        return slot > self.image[L.H_FILES] and self.image[self._at(slot)] == self.kernel.word_of(
-            slot, number, L.STATE_WAITING
-        )
 
     # ------------------------------------------------------------ writing
 
@@ -417,7 +294,7 @@ class Restore:
         if rewrite or old[L.H_SYNC_FAILED]:
             self._rewrite()
         self._synced(self.files.sync_data)  # before the kernel, or a publisher's file, says that they are there
-        self._settle_publishers()
+        self._publishers.settle()
         words = Words(self.files.kernel, self.files.kernel_path)
         try:
             self._write_kernel(words)
@@ -525,66 +402,3 @@ class Restore:
                     syncing = disk.submit(self._synced, self.files.sync_kernel)
             if syncing:
                 syncing.result()
-
-
-class DataFile:
-    """One data file, searched from front to back."""
-
-    def __init__(self, scan: Scan, old: memoryview, mapping: mmap, start: int, end: int) -> None:
-        self._scan = scan
-        self._old = old
-        self._start = start
-        self._end = end
-        self._mapping = mapping
-        self._data = memoryview(mapping)
-        self._words = self._data.cast("Q")
-
-    def __enter__(self) -> DataFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._words.release()
-        self._data.release()
-
-    def search(self, threads: Executor | None, buffers: list[array[int]]) -> Iterator[int]:
-        """Note the records, chunk by chunk; after each, the unit behind it. Threads look ahead, a chunk a buffer."""
-        looking: deque[Future[int]] = deque()
-        starts = range(self._start, self._end, CHUNK_UNITS)
-        reached = self._start
-        try:
-            for i, unit in enumerate(starts):
-                if threads:
-                    for ahead in range(i + len(looking), min(i + len(buffers), len(starts))):
-                        buffer = buffers[ahead % len(buffers)]
-                        looking.append(threads.submit(self._find, starts[ahead], starts[ahead], buffer))
-                found = buffers[i % len(buffers)]
-                count = looking[0].result() if looking else self._find(unit, reached, found)
-                if looking:
-                    looking.popleft()  # only now: whoever is interrupted above waits for it below
-                reached = self._note(unit, reached, count, found)
-                yield self._stop(unit)
-        finally:
-            for future in looking:
-                future.cancel()
-            wait(looking)
-
-    def _note(self, chunk: int, reached: int, count: int, found: array[int]) -> int:
-        """Where the last record ends. One of an earlier chunk may reach into this; what was found inside it is none."""
-        behind = self._scan.note(found, count, reached, self._old)
-        if count and behind == 0:
-            count = self._find(chunk, reached, found)
-            behind = self._scan.note(found, count, reached, self._old)
-        return max(behind, reached)
-
-    def _stop(self, unit: int) -> int:
-        return min(unit + CHUNK_UNITS, self._end)
-
-    def _find(self, chunk: int, unit: int, found: array[int]) -> int:
-        """Records that start in a chunk, from a unit on."""
-        first, stop = self._start, self._stop(chunk)
-        if unit >= stop:
-            return 0
-        count = self._scan.find(self._words, self._data, first, unit - first, stop - first, self._end - first, found)
-        # Whoever closes the file would take all of it out of memory's tables at once, alone.
-        self._mapping.madvise(MADV_DONTNEED, (chunk - first) * L.UNIT_BYTES, (stop - chunk) * L.UNIT_BYTES)
-        return count

@@ -1,13 +1,15 @@
 """Autonomous clients on one queue directory: put, get, ack, sleep until due, wake on notification."""
 
-from penstock.store.recovery import Finding, check_queue
+from penstock.store.findings import Finding
+from penstock.store.recovery import check_queue
 from penstock.store.repair import repair_queue, restore_queue
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.backups import Backup, backup
 from penstock.timequeue.exports import Export, Imported, export_messages, import_messages
+from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Draft
-from penstock.timequeue.timequeue import MessageIds, TimeQueue
+from penstock.timequeue.timequeue import TimeQueue
 
 __all__ = [
     "Backup",

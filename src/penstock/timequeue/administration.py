@@ -62,6 +62,17 @@ def cancel(client: Client, slot: int, number: int) -> bool:
     return True
 
 
+def purge(client: Client) -> int:
+    """Remove every waiting message that was there when this was called; how many."""
+    work = Purge(client)
+    removed = 0
+    more = True
+    while more:
+        count, more = client.turn(work.turn)
+        removed += count
+    return removed
+
+
 class Purge:
     """Every waiting message below a number, some in each turn; where the next turn goes on."""
 
@@ -127,7 +138,7 @@ def stats(client: Client) -> Stats:
     waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
     claimed, kept, failed = get(L.H_CLAIMED), get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
-    due_us = client.kernel.next_due_us()
+    due_us = client.kernel.order.next_due_us()
     return Stats(
         path=client.name,
         uuid=client.options.uuid,

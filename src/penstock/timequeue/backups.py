@@ -13,13 +13,14 @@ from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.directory import create_directory
 from penstock.store.files import LocalFiles, body_name
+from penstock.store.findings import Finding
 from penstock.store.options import Options
 from penstock.store.picture import Picture, make_kernel
-from penstock.store.recovery import Finding
 from penstock.store.words import Words
+from penstock.timequeue.arguments import BUSY_S, queue_path
 from penstock.timequeue.clients import TOMBSTONE, Client
 from penstock.timequeue.copying import Copied, copy_out, finding_of, take_picture
-from penstock.timequeue.timequeue import BUSY_S, TimeQueue, queue_path
+from penstock.timequeue.timequeue import TimeQueue
 
 
 class Backup(msgspec.Struct, frozen=True):

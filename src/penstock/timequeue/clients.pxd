@@ -1,6 +1,7 @@
 cimport cython
 from penstock.store cimport layout as L
 from penstock.store cimport syscalls
+from penstock.store.clienttable cimport ClientTable
 from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.store.mutex cimport Mutex
@@ -29,6 +30,7 @@ cdef class Client:
     cdef readonly object receivers
     cdef readonly object producers
     cdef readonly object syncs
+    cdef readonly ClientTable table
     cdef readonly Offers offers
     cdef readonly dict offering
     cdef readonly object upkeep

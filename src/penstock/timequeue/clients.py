@@ -22,11 +22,14 @@ except ImportError:
 from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
 from penstock.store import restore, syscalls
+from penstock.store.clienttable import ClientTable
 from penstock.store.directory import read_options
 from penstock.store.files import Clock, LocalFiles, body_name
-from penstock.store.kernel import OWED_ROOM, Kernel
+from penstock.store.kernel import Kernel
 from penstock.store.mutex import Mutex
 from penstock.store.offers import Offers
+from penstock.store.sleepers import OWED_ROOM
+from penstock.store.unfinished import taken_units
 from penstock.store.words import Words
 from penstock.timequeue.commit import Syncs
 from penstock.timequeue.notify import Bell
@@ -100,6 +103,7 @@ class Client:
         self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files, L.H_WAKE, way=self.options.notify)
         self.producers = Bell(self.files, L.H_ROOM, way=self.options.notify)
+        self.table = ClientTable(self.kernel)
         self.offers = Offers(self.kernel)
         self.offering: dict[str, Any] = {}  # the put that is offered to leaders, if one is
         self.syncs = Syncs(self)
@@ -179,7 +183,7 @@ class Client:
 
     def _bury(self) -> None:
         """Somebody died in the middle of a put: what he may have written must not be found as a message later."""
-        for unit in self.kernel.taken_units():
+        for unit in taken_units(self.kernel):
             self.files.write(unit, TOMBSTONE)
 
     def _settle(self) -> None:
@@ -215,7 +219,7 @@ class Client:
             self.receivers.ring(owed & L.MASK32)
         if owed & OWED_ROOM:
             self.producers.ring(L.MASK32)
-        self.kernel.paid()
+        self.kernel.sleepers.paid()
 
     # ------------------------------------------------------------ the client table
 
@@ -233,7 +237,7 @@ class Client:
     def _enter(self, index: int) -> bool:
         if self.kernel.chain_head(index) != 0:
             return False  # what is there cannot be cleared now; another place will do
-        self.owner = self.kernel.enter_client(index, os.getpid(), self.clock.wall_us(), self.opened_us)
+        self.owner = self.table.enter(index, os.getpid(), self.clock.wall_us(), self.opened_us)
         self.index = index
         return True
 
@@ -320,9 +324,9 @@ class Client:
                 found.append(
                     {
                         "client": index,
-                        "pid": self.kernel.client_word(index, L.C_PID),
-                        "since_us": self.kernel.client_word(index, L.C_SINCE_US),
-                        "holds": self.kernel.client_word(index, L.C_COUNT),
+                        "pid": self.table.word(index, L.C_PID),
+                        "since_us": self.table.word(index, L.C_SINCE_US),
+                        "holds": self.table.word(index, L.C_COUNT),
                     }
                 )
         return found
@@ -346,7 +350,7 @@ class Client:
         if self.hand_back(self.index, RETURNED_A_TURN_MAX) == RETURNED_A_TURN_MAX:
             return True
         if self.kernel.chain_head(self.index) == 0:
-            self.kernel.leave_client(self.index)
+            self.table.leave(self.index)
         self.closed = True
         return False
 

@@ -253,8 +253,8 @@ class SharedSync:
         for index in range(self._kernel.get(L.H_CLIENTS_HIGH)):
             if (
                 index != self._client.index
-                and self._kernel.client_word(index, L.C_OPENED_US) < begun_us
-                and self._kernel.fills(index, CHAIN_LOOKED_MAX)
+                and self._client.table.word(index, L.C_OPENED_US) < begun_us
+                and self._client.table.fills(index, CHAIN_LOOKED_MAX)
                 and self._client.files.clients.alive(index)
             ):
                 return True

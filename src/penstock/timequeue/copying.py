@@ -14,8 +14,8 @@ from penstock.errors import Corrupt, QueueClosed
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import LocalFiles, body_name, private_memory
+from penstock.store.findings import Finding
 from penstock.store.picture import Picture
-from penstock.store.recovery import Finding
 from penstock.timequeue.clients import Client
 
 

@@ -17,8 +17,8 @@ from penstock.codec import CODEC_BYTES, CODEC_JSON, CODEC_STR, decode_body, deco
 from penstock.errors import Corrupt, ImportStopped, Misuse, PenstockError
 from penstock.message import to_datetime
 from penstock.store import layout as L
+from penstock.store.findings import Finding
 from penstock.store.picture import LIVE
-from penstock.store.recovery import Finding
 from penstock.timequeue.copying import Copied, copy_out, finding_of, take_picture
 from penstock.timequeue.opening import create
 from penstock.timequeue.puts import Entry, entry

@@ -26,6 +26,8 @@ cdef class Consumer:
     cdef LocalFiles _files
     cdef object _receiver
 
+    @cython.locals(look=Look, found=list)
+    cdef list receive(self, u64 most, object wait_s, u64 lease_us)
     cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
     @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
     cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out)

@@ -6,6 +6,7 @@ harms nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,6 +51,27 @@ class Consumer:
         self._files = client.files
         self._receiver = receiver
 
+    def receive(self, most: int, wait_s: float | None, lease_us: int) -> list[Message]:
+        """Up to ``most`` messages, as soon as there is one; none after ``wait_s`` seconds (None: never give up)."""
+        deadline = None if wait_s is None or wait_s == 0 else time.monotonic() + wait_s
+        timed_out: int | None = None
+        left_s = wait_s
+        while True:
+            look = self.look(most, lease_us, left_s, timed_out)
+            timed_out = None
+            if look.deliveries:
+                found = self.messages(look)
+                if found:
+                    return found
+            elif look.again:
+                continue
+            elif left_s == 0:
+                return []
+            else:
+                timed_out = None if self._client.receivers.sleep(look.seen, look.sleep_s) else look.seen
+            if deadline is not None:
+                left_s = max(deadline - time.monotonic(), 0.0)
+
     def look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
         """One turn: take what is due; if nothing is, look for dead owners, and arm if the caller wants to wait.
 
@@ -62,10 +84,10 @@ class Consumer:
         kernel = self._kernel
         client = self._client
         if timed_out is not None:
-            kernel.disarm(L.H_WAKE, timed_out)
+            kernel.sleepers.disarm(L.H_WAKE, timed_out)
         now_us = client.clock.wall_us()
         boot_us = client.clock.boot_us()
-        next_lease_us = kernel.next_lease_us()
+        next_lease_us = kernel.order.next_lease_us()
         if next_lease_us and next_lease_us <= boot_us:
             kernel.expire(boot_us, now_us, RETURNED_A_TURN_MAX)
         if boot_us - client.looked_us > DEAD_LOOK_US and client.return_from_dead() >= RETURNED_A_TURN_MAX:
@@ -80,11 +102,11 @@ class Consumer:
         nap_s = sleep_s(
             now_us=now_us,
             boot_us=boot_us,
-            next_due_us=kernel.next_due_us(),
-            next_lease_us=kernel.next_lease_us(),
+            next_due_us=kernel.order.next_due_us(),
+            next_lease_us=kernel.order.next_lease_us(),
             left_s=left_s,
         )
-        return Look(deliveries, now_us, lease_us, kernel.arm(L.H_WAKE), nap_s, False)
+        return Look(deliveries, now_us, lease_us, kernel.sleepers.arm(L.H_WAKE), nap_s, False)
 
     def messages(self, look: Look) -> list[Message]:
         """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""

@@ -12,13 +12,14 @@ from typing import Any, Literal
 from penstock.errors import Misuse
 from penstock.store import layout as L
 from penstock.store import options
+from penstock.store.blank import initialise
 from penstock.store.directory import create_directory
 from penstock.store.files import Clock
-from penstock.store.kernel import initialise
 from penstock.store.options import Options
 from penstock.store.words import Words
+from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, queue_path
 from penstock.timequeue.clients import Progress
-from penstock.timequeue.timequeue import BUSY_S, DURABILITIES, TimeQueue, check_seconds, queue_path
+from penstock.timequeue.timequeue import TimeQueue
 
 SLOTS = 65_536
 DATA_BYTES = 64 << 20
@@ -65,8 +66,7 @@ def create(
     _whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
     _whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
     lease = check_seconds("lease", lease, zero=False)
-    if durability not in DURABILITIES:
-        raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+    check_durability(durability)
     if notify not in ("futex", "file"):
         raise Misuse(f"notify must be futex or file, not {notify!r}")
     if files > L.FILES_MAX:

@@ -1,9 +1,12 @@
 cimport cython
 from penstock.message cimport Message
 from penstock.store.files cimport Clock
+from penstock.timequeue.arguments cimport check_durability, check_several
 from penstock.timequeue.clients cimport Client
+from penstock.timequeue.puts cimport Entry, entries, entry
+from penstock.timequeue.ids cimport taken_apart
 from penstock.timequeue.leases cimport Consumer, Look
-from penstock.timequeue.puts cimport Entry, Producer, entries, entry
+from penstock.timequeue.producer cimport Producer
 
 ctypedef unsigned long long u64
 
@@ -24,6 +27,5 @@ cdef class TimeQueue:
     cpdef Client _mine(self)
     cpdef bint _is_synced(self, object durability) except -1
     cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1
-    @cython.locals(client=object)  # its methods are passed on
     cpdef object _put_when_room(self, list items, double timeout, bint sync, object once=*)
     cdef list _receive(self, u64 most, object wait_s, object lease)

@@ -6,73 +6,29 @@ import asyncio
 import contextlib
 import os
 import sys
-import threading
-import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import Any
 
 from penstock.errors import Misuse, PenstockError, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
-from penstock.timequeue import administration, upkeep
+from penstock.timequeue import administration, forking, upkeep
 from penstock.timequeue import claims as claiming
 from penstock.timequeue.administration import Stats
+from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, queue_path
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import ClaimInfo, Receiver, ReceiverInfo
 from penstock.timequeue.clients import Client, Progress
+from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
-from penstock.timequeue.puts import Entry, Once, Producer, entries, entry
-
-DURABILITIES = ("commit", "relaxed")
-
-BUSY_S = 10.0
-
-
-class MessageIds(Sequence[str]):
-    """The ids of a batch, in order. Made when looked at: a batch of a thousand seldom needs a thousand strings."""
-
-    def __init__(self, prefix: str, entries: list[Entry]) -> None:
-        self._prefix = prefix
-        self._entries = entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> MessageIds: ...
-    def __getitem__(self, index: int | slice) -> str | MessageIds:
-        if isinstance(index, slice):
-            return MessageIds(self._prefix, self._entries[index])
-        return self._entries[index].id(self._prefix)
-
-    def __repr__(self) -> str:
-        return f"<MessageIds of {len(self)}>"
-
-
-def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # NaN is neither
-        raise Misuse(f"{name} must be a number of seconds, not {value!r}")
-    if not zero and value == 0:
-        raise Misuse(f"{name} must be more than 0 seconds")
-    return min(value, 1e9)
-
-
-def queue_path(path: str | os.PathLike[str]) -> Path:
-    name = os.fspath(path)
-    if not isinstance(name, str) or "\0" in name:
-        raise Misuse(f"the path of a queue must be a str or Path without null characters, not {path!r}")
-    if name == "":
-        raise Misuse("the path of the queue is empty")
-    return Path(os.path.abspath(path))
+from penstock.timequeue.producer import Once, Producer
+from penstock.timequeue.puts import Entry, entries, entry
 
 
 class TimeQueue:
@@ -103,10 +59,10 @@ class TimeQueue:
         self._id_prefix = ""
         self._client: Client | None = None
         self._open(progress)
-        _opened.add(self)
+        forking.note(self)
 
     def _open(self, progress: Progress | None = None) -> None:
-        with _opening:
+        with forking.opening():
             if self._client is None:  # else another thread was first, after a fork
                 self._open_alone(progress)
 
@@ -191,8 +147,7 @@ class TimeQueue:
         >>> [m.body for m in q.get_many(10)]
         [b'b', b'a']
         """
-        if isinstance(bodies, str | bytes | bytearray | memoryview):
-            raise Misuse("put_many takes several bodies; put takes one")
+        check_several("put_many", bodies, "; put takes one")
         now_us = self._clock.wall_us()
         items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers)
         if items:
@@ -225,8 +180,7 @@ class TimeQueue:
         >>> q.put_once("nightly", 7, [b"a", b"b"]) is None, q.qsize()
         (True, 2)
         """
-        if isinstance(bodies, str | bytes | bytearray | memoryview):
-            raise Misuse("put_once takes several bodies")
+        check_several("put_once", bodies)
 
         def made() -> list[Entry]:
             return entries(bodies, self._clock.wall_us(), deliver_at, delay, priority, type, key, headers)
@@ -312,9 +266,7 @@ class TimeQueue:
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
             return self._sync
-        if durability not in DURABILITIES:
-            raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
-        return durability == "commit"
+        return check_durability(durability) == "commit"
 
     def _put(self, items: list[Entry], timeout: float | None, durability: str | None, once: Once | None = None) -> None:
         self._mine()
@@ -333,21 +285,8 @@ class TimeQueue:
         self._producer.put(items, sync, False)
 
     def _put_when_room(self, items: list[Entry], timeout: float, sync: bool, once: Once | None = None) -> None:
-        client = self._mine()
-        deadline = time.monotonic() + timeout
-        while True:
-            # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
-            seen = client.turn(client.kernel.arm, L.H_ROOM)
-            try:
-                self._producer.put(items, sync, True, once)
-                return
-            except QueueFull:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    raise
-            # A dead producer's room comes back when somebody looks.
-            client.turn(client.return_from_dead)
-            client.producers.sleep(seen, min(left_s, 1.0))
+        self._mine()
+        self._producer.put_when_room(items, timeout, sync, once)
 
     # ------------------------------------------------------------ getting
 
@@ -370,26 +309,9 @@ class TimeQueue:
         return self._receive(min(most, L.SLOTS_MAX), check_seconds("wait", wait), lease)
 
     def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
-        client = self._mine()
+        self._mine()
         lease_us = int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
-        deadline = None if wait_s is None or wait_s == 0 else time.monotonic() + wait_s
-        timed_out: int | None = None
-        left_s = wait_s
-        while True:
-            look = self._consumer.look(most, lease_us, left_s, timed_out)
-            timed_out = None
-            if look.deliveries:
-                found = self._consumer.messages(look)
-                if found:
-                    return found
-            elif look.again:
-                continue
-            elif left_s == 0:
-                return []
-            else:
-                timed_out = None if client.receivers.sleep(look.seen, look.sleep_s) else look.seen
-            if deadline is not None:
-                left_s = max(deadline - time.monotonic(), 0.0)
+        return self._consumer.receive(most, wait_s, lease_us)
 
     # ------------------------------------------------------------ what becomes of a delivery
 
@@ -474,12 +396,7 @@ class TimeQueue:
     def purge(self) -> int:
         """Remove every waiting message that was there when this was called; how many."""
         client = self._mine()
-        purge = administration.Purge(client)
-        removed = 0
-        more = True
-        while more:
-            count, more = client.turn(purge.turn)
-            removed += count
+        removed = administration.purge(client)
         if removed and self._sync:
             client.syncs.sync_index()
         return removed
@@ -508,14 +425,7 @@ class TimeQueue:
         return f"{self._id_prefix}{slot:x}-{number:x}"
 
     def parse_id(self, message_id: str) -> tuple[int, int]:
-        try:
-            tag, slot, number = message_id.split("-")
-            found = int(slot, 16), int(number, 16)
-        except (ValueError, AttributeError, TypeError):
-            raise Misuse(f"{message_id!r} is not a message id") from None
-        if tag + "-" != self._id_prefix:
-            raise Misuse(f"{message_id} is a message of another queue than {self.name}")
-        return found
+        return taken_apart(message_id, self._id_prefix, self.name)
 
     # ------------------------------------------------------------ the end
 
@@ -540,14 +450,22 @@ class TimeQueue:
         try:
             with contextlib.suppress(SyncFailed):  # which is on record
                 client.syncs.before_closing()
-            with _opening:
+            with forking.opening():
                 client.close()
         except Misuse:  # it cannot be closed now
             raise
         except (OSError, PenstockError):
-            with _opening:
+            with forking.opening():
                 client.give_up()
             raise
+
+    def _after_fork_in_child(self) -> None:
+        """Our client is the parent's; the next call opens one of our own."""
+        self._async_puts = AsyncPuts()  # no worker is here
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
+                client.disown()
 
     def __enter__(self) -> TimeQueue:
         return self
@@ -575,34 +493,3 @@ class TimeQueue:
 
 def _reopen(kind: type[TimeQueue], path: str, busy_s: float) -> TimeQueue:
     return kind(path, busy_s=busy_s)
-
-
-# ---------------------------------------------------------------- fork: the child has no part in its parent's clients
-
-_opened: weakref.WeakSet[TimeQueue] = weakref.WeakSet()
-_opening = threading.RLock()  # held while descriptors come and go, and at a fork: no child gets one unknown to it
-
-
-def _before_fork() -> None:
-    _opening.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    with contextlib.suppress(RuntimeError):  # an interrupt kept us from acquiring it; the fork went on all the same
-        _opening.release()
-
-
-def _after_fork_in_child() -> None:
-    """Only close: threads that were in a turn are not here, and the locks they hold are the parent's."""
-    global _opening
-    _opening = threading.RLock()
-    upkeep.after_fork_in_child()
-    for queue in list(_opened):
-        queue._async_puts = AsyncPuts()  # no worker is here
-        client, queue._client = queue._client, None
-        if client is not None:
-            with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
-                client.disown()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,46 @@
+"""Owns the words by which those who sleep are counted and woken: receivers for messages, senders for room.
+
+Called by the holder of the queue's lock. Whom to wake is the kernel's to decide; here it becomes owed, as part of the
+caller's transaction. Never sleeps and never rings: that is ``waking.py``'s.
+"""
+
+from penstock.store import layout as L
+from penstock.store.words import Words
+
+OWED_ROOM = 1 << 32
+
+
+class Sleepers:
+    """The sleepers of one kernel."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+
+    def arm(self, word: int) -> int:
+        """Count one more sleeper on a futex word (its count is the next word) and return the word's value."""
+        self.words.raw(word + 1, self.words.load(word + 1) + 1)
+        return self.words.load(word)
+
+    def disarm(self, word: int, seen: int) -> None:
+        """A sleeper that timed out. If nobody has notified since it armed, its count is still in; else it was taken."""
+        if self.words.load(word) == seen and self.words.load(word + 1) > 0:
+            self.words.raw(word + 1, self.words.load(word + 1) - 1)
+
+    def paid(self) -> None:
+        """The owed notifications have been sent."""
+        self.words.raw(L.H_OWED, 0)
+
+    def wake(self, count: int) -> None:
+        """So many receivers, or all that sleep."""
+        sleepers = self.words.load(L.H_SLEEPERS)
+        if sleepers != 0:
+            woken = count if count < sleepers else sleepers
+            self.words.put(L.H_WAKE, (self.words.load(L.H_WAKE) + 1) & L.MASK32)
+            self.words.put(L.H_SLEEPERS, sleepers - woken)
+            self.words.add(L.H_OWED, woken)
+
+    def wake_for_room(self) -> None:
+        """Every sender: what became free may be enough for any of them."""
+        self.words.put(L.H_ROOM, (self.words.load(L.H_ROOM) + 1) & L.MASK32)
+        self.words.put(L.H_ROOM_SLEEPERS, 0)
+        self.words.put(L.H_OWED, self.words.load(L.H_OWED) | OWED_ROOM)

@@ -1,0 +1,2 @@
+cpdef object check_durability(object durability)
+cpdef int check_several(object name, object bodies, object hint=*) except -1

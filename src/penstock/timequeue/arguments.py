@@ -1,0 +1,41 @@
+"""Owns what callers may give: seconds, the path of a queue, durability; checked before anything is tried."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.errors import Misuse
+
+DURABILITIES = ("commit", "relaxed")
+
+BUSY_S = 10.0
+
+
+def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # NaN is neither
+        raise Misuse(f"{name} must be a number of seconds, not {value!r}")
+    if not zero and value == 0:
+        raise Misuse(f"{name} must be more than 0 seconds")
+    return min(value, 1e9)
+
+
+def queue_path(path: str | os.PathLike[str]) -> Path:
+    name = os.fspath(path)
+    if not isinstance(name, str) or "\0" in name:
+        raise Misuse(f"the path of a queue must be a str or Path without null characters, not {path!r}")
+    if name == "":
+        raise Misuse("the path of the queue is empty")
+    return Path(os.path.abspath(path))
+
+
+def check_durability(durability: str) -> str:
+    if durability not in DURABILITIES:
+        raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+    return durability
+
+
+def check_several(name: str, bodies: object, hint: str = "") -> None:
+    """A body where several are meant would be put letter by letter."""
+    if isinstance(bodies, str | bytes | bytearray | memoryview):
+        raise Misuse(f"{name} takes several bodies{hint}")

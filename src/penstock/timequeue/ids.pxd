@@ -1,0 +1,1 @@
+cpdef tuple taken_apart(object message_id, str prefix, str name)

@@ -1,0 +1,359 @@
+"""Owns the puts of one client, the first half of a message's life: reserve, copy, commit, publish. Knows nothing of
+receivers, nor of how a message is encoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from typing import Protocol
+
+from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
+from penstock.store import layout as L
+from penstock.store import record
+from penstock.store.files import body_name
+from penstock.store.kernel import NO_NUMBER, NO_ROOM, NO_SLOT
+from penstock.timequeue.clients import OFFER, TOMBSTONE, Client
+from penstock.timequeue.puts import Entry
+
+DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
+RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
+
+_PADDING = bytes(L.UNIT_BYTES)
+
+
+class OutOfNumbers(PenstockError):
+    """An index sync is needed before another number can be given."""
+
+
+def _units(payload_bytes: int) -> int:
+    """``layout.units`` again, compiled: no signal handler runs in the middle of a turn because of it."""
+    return (L.RECORD_BYTES + payload_bytes + L.UNIT_BYTES - 1) // L.UNIT_BYTES
+
+
+class Once(Protocol):
+    """A publisher's batch, which is put once: see ``once.py``."""
+
+    def announce(self, slot: int, number: int, count: int, sync: bool) -> None:
+        """Its messages have slots, and nothing of them is written yet."""
+
+    def due(self) -> tuple[int, int]:
+        """Under the lock: what the kernel is to remember with it."""
+
+
+class Offered:
+    """A put of one message that the leader of a sync may publish. One at a time for a client: it has one word."""
+
+    def __init__(self, client: Client, item: Entry) -> None:
+        self._client = client
+        self._item = item
+
+    def is_of(self, batch: list[tuple[int, int]]) -> bool:
+        return (self._item.slot, self._item.number) in batch
+
+    def make(self, ticket: int) -> bool:
+        if self._client.offering.setdefault(OFFER, self) is not self:
+            return False
+        self._client.offers.make(self._client.index, self._item.slot, ticket, self._item.deliver_us > self._now_us())
+        return True
+
+    def _now_us(self) -> int:
+        return self._client.clock.wall_us()
+
+    def is_served(self) -> bool:
+        return self._client.offers.is_served(self._client.index, self._item.number)
+
+    def is_done(self) -> bool:
+        self._client.offers.withdraw(self._client.index)
+        self._client.kernel.commit()
+        return not self._client.is_filling(self._item.slot, self._item.number)
+
+    def take_back(self) -> None:
+        self._client.offers.take_back(self._client.index)
+
+
+class Producer:
+    """Puts entries into the queue of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kernel = client.kernel
+        self._files = client.files
+        self._clock = client.clock
+        self._commits = client.syncs.commits
+        self._data_bytes = client.options.data_bytes
+        self._spill_bytes = client.options.spill_bytes
+        self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
+
+    def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
+        """All or nothing: also after a power loss if it is a ``batch``, else each is a message of its own then.
+
+        What is full may have room that only waits for an index sync. With ``once`` it is a publisher's batch.
+        """
+        if sync:
+            self._commits.require_working()
+            if batch and (len(items) > 1 or once is not None):  # of a publisher's batch a trace must stay
+                self._mark_batch(items)
+        try:
+            self._put_now(items, sync, batch, once)
+        except QueueFull:
+            if not self._client.regain():
+                raise
+            self._put_now(items, sync, batch, once)
+        except OSError as error:
+            if not self._may_make_room_on_disk(error):
+                raise
+            for item in items:
+                item.forget()
+            self._put_now(items, sync, batch, once)
+        except OutOfNumbers:
+            self._client.syncs.sync_index()
+            self._put_now(items, sync, batch, once)
+
+    def put_when_room(self, items: list[Entry], timeout_s: float, sync: bool, once: Once | None) -> None:
+        """``put`` as soon as there is room; ``QueueFull`` if there is none for so long."""
+        client = self._client
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # Armed before it tries again: whoever makes room after this turn rings, whoever did before is seen.
+            seen = client.turn(client.kernel.sleepers.arm, L.H_ROOM)
+            try:
+                self.put(items, sync, True, once)
+                return
+            except QueueFull:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise
+            # A dead producer's room comes back when somebody looks.
+            client.turn(client.return_from_dead)
+            client.producers.sleep(seen, min(left_s, 1.0))
+
+    def _may_make_room_on_disk(self, error: OSError) -> bool:
+        """Bodies of their own stay on the disk until an index sync after their message has gone."""
+        full = error.errno == errno.ENOSPC and not isinstance(error, PenstockError)
+        return full and self._kernel.get(L.H_KEPT) > 0 and self._client.regain()
+
+    def _mark_batch(self, items: list[Entry]) -> None:
+        for item in items:
+            item.info |= L.FLAG_BATCHED << L.FLAGS_SHIFT
+
+    def _put_now(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
+        """A small message that need not be synced takes one turn at the lock instead of two."""
+        item = items[0]
+        small = len(items) == 1 and not sync and once is None and len(item.body) <= self._direct_bytes_max
+        if not (small and self._client.turn(self.put_direct, item)):
+            self.check_sizes(items)
+            self.put_staged(items, sync, batch, once)
+
+    def put_direct(self, item: Entry) -> bool:
+        """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
+        kernel = self._kernel
+        slot = kernel.take(_units(len(item.meta) + len(item.body)))
+        if slot < 0:
+            kernel.commit()
+            if slot == NO_ROOM:
+                return False
+            raise self._full(slot, item)
+        now_us = self._clock.wall_us()
+        item.slot = slot
+        item.number = kernel.number(slot)
+        item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
+        if not item.deliver_us:
+            item.deliver_us = now_us
+        try:
+            self._files.write(item.unit, self._record(item, now_us, 1, 0))
+            kernel.describe(slot, item.deliver_us, item.info, 0)
+            kernel.publish_taken(slot, now_us)
+        except BaseException:
+            kernel.rollback()
+            if kernel.number(slot) != item.number or kernel.state(slot) != L.STATE_WAITING:  # it was not published
+                self._files.write(item.unit, TOMBSTONE)
+            raise
+        return True
+
+    def put_staged(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
+        """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
+        client = self._client
+        under_way, key = client.filling, id(items)  # so that the last line is a single call: no interrupt before it
+        try:
+            alone = sync and len(items) == 1 and once is None
+            if not (alone and self._commits.lead_alone(self._reserve, self._copy_one, self._publish_committed, items)):
+                self._put_with_others(items, sync, batch, once)
+        except BaseException:
+            client.leftovers.append([(item.slot, item.number) for item in items if item.slot])
+            with contextlib.suppress(PenstockError):  # it was the lock that could not be had: the next turn will do
+                client.turn(int)  # a turn settles what is left over
+            raise
+        finally:
+            under_way.pop(key, None)
+
+    def _put_with_others(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
+        client = self._client
+        now_us = client.take_turn(self._reserve, (items,))
+        first = items[0]
+        if once is not None:
+            once.announce(first.slot, first.number, len(items), sync)
+        self._copy(items, now_us, sync, batch)
+        ticket = self._commits.ticket()
+        if not sync:
+            client.take_turn(self._publish, (items, once))
+        elif once is not None:
+            self._commits.wait(ticket, self._publish_once, (items, once))
+        else:
+            offer = Offered(client, first) if len(items) == 1 else None
+            self._commits.wait(ticket, self._publish_committed, items, offer)
+            if client.offering:
+                client.end_offer([(item.slot, item.number) for item in items])
+
+    def _reserve(self, items: list[Entry]) -> int:
+        """Slots and room for all of them, or as if nothing had been tried."""
+        kernel = self._kernel
+        now_us = self._clock.wall_us()
+        self._client.filling[id(items)] = len(items)
+        try:
+            self._reserve_all(items, now_us)
+        except BaseException:
+            kernel.rollback()
+            for item in items:
+                if item.slot and kernel.number(item.slot) == item.number:  # of a transaction before the last
+                    self._undo(item)
+                item.forget()
+            raise
+        return now_us
+
+    def _reserve_all(self, items: list[Entry], now_us: int) -> None:
+        client = self._client
+        kernel = self._kernel
+        last = 0
+        for item in items:
+            slot = self._take(item)
+            if slot < 0:
+                kernel.commit()
+                raise self._full(slot, item)
+            if item.deliver_us == 0:
+                item.deliver_us = now_us
+            spilled_bytes = len(item.spilled) if item.spilled is not None else 0
+            if spilled_bytes:
+                kernel.spill(spilled_bytes)
+            kernel.describe(slot, item.deliver_us, item.info, spilled_bytes)
+            item.number = kernel.number(slot)
+            item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
+            kernel.fill(slot, last, client.index, client.owner)
+            item.slot = slot  # from here on it is ours to give back
+            last = slot
+        kernel.commit()
+
+    def _take(self, item: Entry) -> int:
+        """A slot with room in the ring for the record or, failing that, for one that names a file in ``bodies/``."""
+        if len(item.body) <= self._spill_bytes:
+            slot = self._kernel.take(_units(len(item.meta) + len(item.body)))
+            if slot >= 0 or slot == NO_SLOT:
+                return slot
+        used_bytes = self._kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + self._kernel.get(L.H_SPILLED_BYTES)
+        units = _units(len(item.meta) + L.SPILL.size)
+        if used_bytes + units * L.UNIT_BYTES + len(item.body) > self._data_bytes:
+            return NO_ROOM
+        slot = self._kernel.take(units)
+        if slot >= 0:
+            item.spill()
+        return slot
+
+    def _undo(self, item: Entry) -> None:
+        """Give up a reserved slot that nothing was written to, in the turn in which it was reserved."""
+        if item.spilled is not None:
+            self._kernel.spill(-len(item.spilled))
+        self._kernel.abandon(item.slot, self._client.index, False)
+
+    def _copy(self, items: list[Entry], now_us: int, sync: bool, batch: bool) -> None:
+        """Records side by side go out in one write. A body of its own is on disk before the record that names it."""
+        run: list[bytes] = []
+        start = following = size_bytes = limit = 0
+        most_bytes = RUN_BYTES_MAX
+        for index, item in enumerate(items):
+            if item.spilled is not None:
+                self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
+            data = self._record(item, now_us, len(items) if batch else 1, index if batch else 0)
+            if run and (item.unit != following or item.unit >= limit or size_bytes > most_bytes):
+                self._files.write(start, b"".join(run))
+                run = []
+            if not run:
+                start = item.unit
+                limit = self._files.file_end(start)
+                size_bytes = 0
+            elif size_bytes % L.UNIT_BYTES:
+                run.append(_PADDING[size_bytes % L.UNIT_BYTES :])
+                size_bytes += L.UNIT_BYTES - size_bytes % L.UNIT_BYTES
+            run.append(data)
+            size_bytes += len(data)
+            following = item.unit + _units(len(data) - L.RECORD_BYTES)
+        self._files.write(start, b"".join(run))
+
+    def _copy_one(self, items: list[Entry], now_us: int) -> None:
+        self._copy(items, now_us, True, False)
+
+    def _record(self, item: Entry, now_us: int, batch: int, index: int) -> bytes:
+        return record.build(
+            self._client.signature,
+            item.number,
+            now_us,
+            item.deliver_us,
+            item.slot,
+            batch,
+            index,
+            item.info,
+            item.meta,
+            item.body,
+            item.check,
+            item.unit,
+        )
+
+    def _publish_committed(self, led: bool, items: list[Entry]) -> None:
+        self._publish_synced(led, items, None)
+
+    def _publish_once(self, led: bool, batch: tuple[list[Entry], Once]) -> None:
+        items, once = batch
+        self._publish_synced(led, items, once)
+
+    def _publish_synced(self, led: bool, items: list[Entry], once: Once | None) -> None:
+        if led:
+            self._kernel.synced()
+        if self._client.offering:
+            self._client.offers.withdraw(self._client.index)  # ours or another thread's, which then publishes itself
+        first = items[0]
+        if self._client.is_filling(first.slot, first.number):  # else a leader did, and had no time to say so
+            self._kernel.committed(len(items), 0 if led else 1)
+            self._publish(items, once)
+        else:
+            self._kernel.commit()
+
+    def _publish(self, items: list[Entry], once: Once | None) -> None:
+        now_us = self._clock.wall_us()
+        wake = len(items)
+        for item in items:
+            if item.deliver_us > now_us:
+                wake = L.MASK32  # it may be the next one that all have to wait for
+        first, last = items[0], items[-1]
+        publisher = batch = 0
+        if once is not None:
+            publisher, batch = once.due()
+        self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake, publisher, batch)
+
+    def _full(self, code: int, item: Entry) -> PenstockError:
+        options = self._client.options
+        if code == NO_NUMBER:
+            return OutOfNumbers(f"{self._client.name}: an index sync is needed")
+        if code == NO_SLOT:
+            return QueueFull(self._client.name, which="slots", size=options.slots)
+        wanted = len(item.body) + len(item.meta) + L.RECORD_BYTES
+        return QueueFull(self._client.name, which="data", size=self._data_bytes, wanted=wanted)
+
+    def check_sizes(self, items: list[Entry]) -> None:
+        """What can never fit is refused before anything is tried."""
+        for item in items:
+            if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
+                raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
+        if len(items) > self._client.options.slots:
+            raise Misuse(
+                f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options.slots} slots"
+            )
