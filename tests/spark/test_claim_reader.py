@@ -104,13 +104,41 @@ def test_offsets_are_the_same_text_each_time(queue: Queues, queries: Any) -> Non
     query = queries(q)
     text = json.dumps(query.latest())
     assert text == json.dumps(query.latest()) == json.dumps(queries_again(query, q, queries).latest())
-    assert list(json.loads(text)) == ["queue", "receiver", "claim", "messages"]
+    assert list(json.loads(text)) == ["queue", "receiver", "identity", "claim", "messages"]
 
 
 def queries_again(query: Query, q: Any, queries: Any, **options: Any) -> Query:
     """The same query, restarted with its checkpoint."""
     query.die()
     return queries(q, query.log, **options)
+
+
+def test_a_checkpoint_of_a_receiver_that_was_forgotten_is_refused(queue: Queues, queries: Any) -> None:
+    """Its first claim is done with; that of its successor, which has the same number, is not."""
+    q = filled(queue, 1)
+    old = queries(q)
+    assert old.batch() == [b"0"] and old.batch() is None
+    old.die()
+    q.forget_receiver("r")
+    q.put(b"important")
+    new = queries(q)
+    assert new.batch() == [b"important"]
+    new.die()
+    again = queries(q, old.log)
+    with pytest.raises(ClaimLost, match=r"claim 1 .*an earlier receiver of this name, which was forgotten since"):
+        again.batch()
+    again.die()
+    assert queries(q, new.log).batch() is None and q.qsize() == 0
+
+
+def test_a_checkpoint_from_before_identities_is_taken(queue: Queues, queries: Any) -> None:
+    q = filled(queue, 2)
+    query = queries(q, maxRows=1)
+    assert query.batch() == [b"0"]
+    offset = json.loads(query.log[-1])
+    del offset["identity"]
+    query.die()
+    assert queries(q, [json.dumps(offset)]).batch() == [b"1"]
 
 
 def test_the_first_offset_changes_nothing(queue: Queues, queries: Any) -> None:

@@ -63,6 +63,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._name: str = given["receiver"]
         self._skip = given["onLostClaim"] == "skip"
         self._uuid: str | None = None
+        self._identity = ""
         self._queue: TimeQueue | None = None
         self._receiver: Receiver | None = None
         self._open: dict[int, int] = {}  # claims that are open, and how many messages each has
@@ -163,7 +164,14 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark compares offsets as texts: the names come in this order."""
         if self._uuid is None:
             self._uuid = read_options(Path(self._given["path"])).uuid
-        return {"queue": self._uuid, "receiver": self._name, "claim": claim, "messages": messages}
+        identity = self._identity if claim else ""  # before all claims there need be no receiver
+        return {
+            "queue": self._uuid,
+            "receiver": self._name,
+            "identity": identity,
+            "claim": claim,
+            "messages": messages,
+        }
 
     def _meant(self, offset: dict[str, Any]) -> tuple[int, int]:
         """Claim and number of its messages, if it is one of this queue and this receiver."""
@@ -181,6 +189,11 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{self._given['path']}: the checkpoint belongs to receiver {name!r}, not {self._name!r}; use that "
                 f"name, or a new checkpoint"
             )
+        self._start()
+        if claim and (offset.get("identity") or self._identity) != self._identity:
+            raise self._lost(
+                claim, "is that of an earlier receiver of this name, which was forgotten since", skip=False
+            )
         return int(claim), int(messages)
 
     # ------------------------------------------------------------ the receiver
@@ -193,6 +206,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 receiver = queue.receiver(self._name, wait=given["receiverWait"], timeout=given["claimTimeout"])
                 self._open = {number: receiver.count(number) for number in receiver.claims()}
+                self._identity = receiver.identity()
             except BaseException:
                 with contextlib.suppress(PenstockError):
                     queue.close()

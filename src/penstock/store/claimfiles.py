@@ -2,8 +2,8 @@
 
 ``claims/<receiver>/<number>`` has the references of a claim; without any, the claim was released. ``committed`` has
 the number up to which claims are acknowledged, ``timeout`` how long after it was seen they may be released by others;
-``lock`` is locked while a receiver lives. Each file is there whole or
-not at all. Never looks at the kernel.
+``identity`` tells a receiver from others that have its name later; ``lock`` is locked while one lives. Each file is
+there whole or not at all. Never looks at the kernel.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from penstock.store.record import crc32
 CLAIMS = "claims"
 COMMITTED = "committed"
 TIMEOUT = "timeout"
+IDENTITY = "identity"
 
 MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
 HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
@@ -64,6 +65,15 @@ class ClaimFiles(NamedFiles):
     def timeout_us(self) -> int:
         """How long after its receiver was seen its claims may be released by anybody; 0: never."""
         return self._number(TIMEOUT)
+
+    def identity(self) -> int:
+        """A number that no other receiver has, not even one of this name when this one was forgotten; 0: it has none
+        yet."""
+        return self._number(IDENTITY)
+
+    def set_identity(self, identity: int) -> None:
+        """Durable when it returns."""
+        self._write(IDENTITY, identity, array("Q"))
 
     def _number(self, name: str) -> int:
         try:

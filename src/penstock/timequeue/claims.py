@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 import weakref
 from array import array
@@ -355,6 +356,15 @@ class Receiver:
     def last(self) -> int:
         """The number of the last claim that was begun."""
         return int(self._turn(self._claiming.word, self._entry, L.N_CLAIM))
+
+    def identity(self) -> str:
+        """What tells this receiver from others that have its name when it was forgotten; made at the first call."""
+        self._turn(self._nothing)
+        known = self._files.identity()
+        if not known:
+            known = secrets.randbits(63) | 1
+            self._files.set_identity(known)
+        return f"{known:016x}"
 
     def is_due(self) -> bool:
         """Whether there is anything to claim. One short turn that leaves everything as it is, but for what others let
