@@ -8,9 +8,10 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.table import Table
 
 import penstock
-from penstock.cli.exits import NOTHING, OK, USAGE, Failure
+from penstock.cli.exits import BUSY, NOTHING, OK, USAGE, Failure
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import console, say, say_json, table
@@ -61,11 +62,10 @@ def claims(
                 else "which receiver's claims are to be released?"
             )
             raise Failure(what, USAGE)
-        if action is Action.forget:
-            q.forget_receiver(receiver)
-            say(f"receiver {receiver} is forgotten")
-            return OK
-        return _release(q, receiver, claim, json)
+        try:
+            return _forget(q, receiver, json) if action is Action.forget else _release(q, receiver, claim, json)
+        except penstock.ReceiverBusy:
+            raise Failure(f"{q.name}: receiver {receiver!r} is running: end it first", BUSY) from None
 
 
 def _receivers(queue: penstock.TimeQueue, receiver: str | None, json: bool) -> int:
@@ -87,8 +87,7 @@ def _receivers(queue: penstock.TimeQueue, receiver: str | None, json: bool) -> i
             f"{one.timeout_s:g} s" if one.timeout_s else "never",
             "running" if one.in_use else "",
         )
-    if rows.row_count:
-        console().print(rows)
+    _print(rows, json, "no receivers")
     return OK
 
 
@@ -114,8 +113,26 @@ def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, j
             _when(claim.seen_at),
             "running" if claim.in_use else "",
         )
+    _print(rows, json, "no open claims")
+    return OK
+
+
+def _print(rows: Table, json: bool, nothing: str) -> None:
     if rows.row_count:
         console().print(rows)
+    elif not json:
+        say(nothing)
+
+
+def _forget(queue: penstock.TimeQueue, receiver: str, json: bool) -> int:
+    try:
+        queue.forget_receiver(receiver)
+    except penstock.NoSuchReceiver as error:
+        raise Failure(str(error), NOTHING) from None
+    if json:
+        say_json({"receiver": receiver, "forgotten": True})
+    else:
+        say(f"receiver {receiver} is forgotten")
     return OK
 
 

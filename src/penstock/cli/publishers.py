@@ -69,4 +69,6 @@ def _list(queue: penstock.TimeQueue, publisher: str | None, json: bool) -> int:
         )
     if rows.row_count:
         console().print(rows)
+    elif not json:
+        say("no publishers")
     return OK
