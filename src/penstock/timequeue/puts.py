@@ -17,7 +17,7 @@ except ImportError:
     from penstock.store import shadow as cython
 
 from penstock.codec import CODEC_BYTES, encode_body, encode_meta
-from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
+from penstock.errors import BatchTooLarge, BodyTooLarge, Misuse, PenstockError, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
@@ -536,6 +536,4 @@ class Producer:
             if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
                 raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
         if len(items) > self._client.options.slots:
-            raise Misuse(
-                f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options.slots} slots"
-            )
+            raise BatchTooLarge(self._client.name, messages=len(items), slots=self._client.options.slots)
