@@ -1,6 +1,7 @@
 """Penstock: a durable message queue for Python and Spark that needs no broker. A queue is a directory."""
 
 from penstock.errors import (
+    BatchTooLarge,
     BodyTooLarge,
     ClaimLost,
     Corrupt,
@@ -45,6 +46,7 @@ from penstock.timequeue import open_queue as open
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchTooLarge",
     "BodyTooLarge",
     "ClaimLost",
     "Corrupt",

@@ -25,6 +25,16 @@ class BodyTooLarge(Misuse):
         self.limit_bytes = limit_bytes
 
 
+class BatchTooLarge(Misuse):
+    """More messages at once than the queue has slots."""
+
+    def __init__(self, queue: str, *, messages: int, slots: int) -> None:
+        super().__init__(f"{queue}: a batch of {messages} never fits into {slots} slots")
+        self.queue = queue
+        self.messages = messages
+        self.slots = slots
+
+
 class QueueClosed(Misuse):
     """The queue object was closed before this call."""
 
@@ -96,8 +106,12 @@ class LeaseLost(PenstockError):
 class Corrupt(PenstockError):
     """Bytes on disk are not what they must be. Getting the undamaged rest: ``penstock repair``."""
 
-    def __init__(self, path: str, *, offset: int, expected: str, found: str = "something else") -> None:
-        super().__init__(f"{path}: damaged at byte {offset}: expected {expected}, found {found}")
+    REMEDY = "`penstock check` finds all that is damaged, `penstock repair` sets it aside"
+
+    def __init__(
+        self, path: str, *, offset: int, expected: str, found: str = "something else", remedy: str = REMEDY
+    ) -> None:
+        super().__init__(f"{path}: damaged at byte {offset}: expected {expected}, found {found}; {remedy}")
         self.path = path
         self.offset = offset
         self.expected = expected

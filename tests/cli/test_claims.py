@@ -20,7 +20,9 @@ def claimed(path: Path) -> None:
 
 
 def test_claims_are_listed_with_their_receivers(run: Run, small: Path) -> None:
-    assert run("claims", "ls", small).stdout == ""
+    assert run("claims", "ls", small).stdout == "no open claims\n"
+    assert run("claims", "receivers", small).stdout == "no receivers\n"
+    assert run("claims", "ls", small, "--json").stdout == run("claims", "receivers", small, "--json").stdout == ""
     claimed(small)
     found = rows(run("claims", "ls", small, "--json"))
     assert [(row["receiver"], row["claim"], row["messages"], row["in_use"]) for row in found] == [
@@ -42,7 +44,7 @@ def test_released_messages_wait_again(run: Run, small: Path) -> None:
     ]
     assert [row["body"] for row in rows(run("peek", small, "--json"))] == ["2", "3", "4", "5", "6", "7", "8"]
     run("claims", "release", small, "nightly")
-    assert run("claims", "ls", small).stdout == ""
+    assert run("claims", "ls", small).stdout == "no open claims\n"
 
 
 def test_what_cannot_be_released_is_said_in_one_line(run: Run, small: Path) -> None:
@@ -51,7 +53,9 @@ def test_what_cannot_be_released_is_said_in_one_line(run: Run, small: Path) -> N
     assert "'nobody'" in one_error(run("claims", "release", small, "nobody", code=exits.NOTHING))
     assert "no claim 7" in one_error(run("claims", "release", small, "nightly", 7, code=exits.USAGE))
     with penstock.open(small) as q, q.receiver("nightly"):
-        assert "in use" in one_error(run("claims", "release", small, "nightly", code=exits.BUSY))
+        for action in ("release", "forget"):
+            line = one_error(run("claims", action, small, "nightly", code=exits.BUSY))
+            assert line.endswith("receiver 'nightly' is running: end it first")
     assert not (small / "claims" / "nobody").exists()
 
 
@@ -65,7 +69,9 @@ def test_a_receiver_that_will_not_come_back_is_forgotten(run: Run, small: Path) 
     assert run("claims", "receivers", small, "nightly").stdout.split()[-6:-3] == ["nightly", "0", "0"]
     assert "forgotten" in run("claims", "forget", small, "nightly").stdout
     assert "nightly" not in run("claims", "receivers", small).stdout
-    assert "no receiver 'nightly'" in one_error(run("claims", "forget", small, "nightly", code=exits.USAGE))
+    assert "no receiver 'nightly'" in one_error(run("claims", "forget", small, "nightly", code=exits.NOTHING))
+    run("claims", "release", small, "other")
+    assert rows(run("claims", "forget", small, "other", "--json")) == [{"receiver": "other", "forgotten": True}]
 
 
 def test_a_missing_queue_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:

@@ -94,11 +94,15 @@ def test_check_says_that_a_restore_is_due_and_why(run: Run, small: Path, tmp_pat
 
 
 def test_doctor_finds_what_a_queue_needs_on_this_machine(run: Run, small: Path, tmp_path: Path) -> None:
+    with penstock.open(small) as q, q.receiver("nightly") as nightly:
+        q.put_many([b"a", b"b", b"c"])
+        nightly.claim(2)
     (found,) = rows(run("doctor", small, "--json"))
     by_name = {check["name"]: check for check in found["checks"]}
     for name in ("python", "core", "system", "futex", "inotify", "file system", "locks", "free space", "queue"):
         assert by_name[name]["status"] in ("ok", "warn"), by_name[name]
     assert by_name["locks"]["status"] == by_name["futex"]["status"] == "ok"
+    assert by_name["queue"]["value"] == "1 waiting, 0 pending, 2 claimed, 0 other clients"
     assert "locks" in run("doctor", tmp_path).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orders"]
 

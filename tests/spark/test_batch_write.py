@@ -82,9 +82,9 @@ def test_a_failing_task_leaves_nothing(spark: Any, queue: Any) -> None:
 @pytest.mark.parametrize(
     "row, schema, words",
     [
-        ((None,), "body string", r"a row has no body \(null\)"),
-        (("x", 16), "body string, priority int", "priority must be from 0 to 15"),
-        (("x", {"a": None}), "body string, headers map<string,string>", "headers must be a dict of str to str"),
+        ((None,), "body string", "column body is null in a row"),
+        (("x", 16), "body string, priority int", "column priority must be from 0 to 15, or null: a row has 16"),
+        (("x", {"a": None}), "body string, headers map<string,string>", "null as the value of a: leave it out"),
         (("x", "y" * 70_000), "body string, type string", "type, key and headers take 7"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_row_that_cannot_be_put_fails_the_whole_write(
 def test_a_queue_without_room_for_all_of_it_gets_nothing(spark: Any, queue: Any) -> None:
     q = queue(slots=10)
     q.put(b"here before")
-    with pytest.raises(PySparkException, match="all 10 slots are in use"):
+    with pytest.raises(PySparkException, match=r"all 10 slots are in use; .* with the option timeout"):
         write(spark.range(10).select(F.col("id").cast("string").alias("body")), q)
     assert q.qsize() == 1
     assert staged(q) == []
@@ -115,6 +115,7 @@ def test_a_queue_without_room_for_all_of_it_gets_nothing(spark: Any, queue: Any)
         ("body string, color string", "column color cannot be written to a queue; the columns are body, type, key"),
         ("body int", "column body must be binary or string, not int"),
         ("body string, deliver_at timestamp_ntz", "column deliver_at must be timestamp, not timestamp_ntz"),
+        ("body string, type string, body string", "column body is there twice"),
         ("body string, headers map<string,int>", "column headers must be map<string,string>, not map<string,int>"),
     ],
 )

@@ -601,7 +601,7 @@ def test_a_message_that_left_its_claim_is_an_error_unless_skipped(queue: Queues,
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"receiver": ""}, "option receiver is wrong"),
+        ({"receiver": ""}, "option receiver: a receiver's name has 1 to 64 letters"),
         ({"receiver": "a/b"}, "letters, digits, dots"),
         ({"maxRows": 0}, "option maxRows must be a whole number from 1"),
         ({"types": "[1]"}, "option types must be names"),
@@ -611,12 +611,12 @@ def test_a_message_that_left_its_claim_is_an_error_unless_skipped(queue: Queues,
         ({"pushFilters": "true"}, "option pushFilters is for read only"),
     ],
 )
-def test_wrong_options_are_refused_at_once(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_wrong_options_are_refused_at_once(options: dict[str, Any], words: str, queue: Queues) -> None:
     with pytest.raises(Misuse) as caught:
-        Query(tmp_path, **options)
+        Query(queue().path, **options)
     assert words in str(caught.value)
 
 
-def test_a_stream_needs_a_receiver(tmp_path: Path) -> None:
+def test_a_stream_needs_a_receiver(queue: Queues) -> None:
     with pytest.raises(Misuse, match="option receiver is missing"):
-        PenstockDataSource({"path": str(tmp_path)}).streamReader(S.COLUMNS)
+        PenstockDataSource({"path": str(queue().path)}).streamReader(S.COLUMNS)

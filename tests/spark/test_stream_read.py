@@ -222,7 +222,7 @@ def test_a_checkpoint_of_another_queue_says_what_to_do(spark: Any, queue: Any, l
 
 def test_options_are_refused_with_the_right_ones(spark: Any, large: Any, tmp_path: Path) -> None:
     for options, words in (
-        ({"receiver": "no/name"}, "option receiver is wrong"),
+        ({"receiver": "no/name"}, "option receiver: a receiver's name"),
         ({"maxRows": "many"}, "option maxRows must be a whole number"),
         ({"state": "all"}, "option state is for read only"),
     ):

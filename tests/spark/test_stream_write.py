@@ -19,8 +19,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
 import penstock
-from penstock.spark.sink import StreamWriter
-from penstock.spark.source import PenstockDataSource
+from penstock.spark.source import PenstockDataSource, Sink
 from penstock.spark.staging import STAGING
 
 pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine takes its time
@@ -43,10 +42,10 @@ def rows(*values: str | bytes, **columns: Any) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_arrays(list(names.values()), names=list(names))])
 
 
-def writer(queue: Any, *columns: str, **options: Any) -> StreamWriter:
+def writer(queue: Any, *columns: str, **options: Any) -> Sink:
     """As Spark makes one for each task and each commit."""
     given = {"path": str(queue.path), "timeout": 0.0, "busyTimeout": 10.0, **options}
-    return StreamWriter(given, ["body", *columns])
+    return Sink(given, ["body", *columns])
 
 
 # ---------------------------------------------------------------- the protocol, without Spark
@@ -121,10 +120,10 @@ def test_columns_become_what_the_message_says(queue: Any) -> None:
 @pytest.mark.parametrize(
     "columns, words",
     [
-        ({"priority": pa.array([1, 16])}, "priority must be from 0 to 15"),
-        ({"headers": pa.array([[], [("a", None)]], pa.map_(pa.string(), pa.string()))}, "dict of str to str"),
+        ({"priority": pa.array([1, 16])}, "priority must be from 0 to 15, or null: a row has 16"),
+        ({"headers": pa.array([[], [("a", None)]], pa.map_(pa.string(), pa.string()))}, "null as the value of a"),
         ({"deliver_at": pa.array([1, 1 << 60], pa.timestamp("us", tz="UTC"))}, "too far away"),
-        ({"body": pa.array(["x", None])}, "a row has no body"),
+        ({"body": pa.array(["x", None])}, "column body is null in a row"),
         ({"body": pa.array([b"x", b"\xff"]).view(pa.string())}, "not valid Unicode"),
     ],
 )
@@ -139,11 +138,18 @@ def test_a_row_that_cannot_be_put_fails_its_task_and_leaves_nothing(queue: Any, 
     assert staged(q) == []
 
 
+def test_a_batch_that_never_fits_says_where_the_way_out_is(queue: Any) -> None:
+    q = queue(slots=3)
+    messages = [writer(q).stage(rows("a", "b", "c", "d"), QUERY, 0, 0, 1)]
+    with pytest.raises(penstock.BatchTooLarge, match=r"4 never fits into 3 slots: .*maxRows.*#a-batch-that-never-fits"):
+        writer(q).commit([*messages], 0)
+
+
 def test_a_full_queue_gets_nothing_and_the_batch_goes_through_later(queue: Any) -> None:
     q = queue(slots=3)
     q.put_many(["here"] * 2)
     messages = [writer(q).stage(rows("a", "b"), QUERY, 0, 0, 1)]
-    with pytest.raises(penstock.QueueFull, match="all 3 slots are in use"):
+    with pytest.raises(penstock.QueueFull, match=r"all 3 slots are in use; .*with the option timeout"):
         writer(q).commit([*messages], 0)
     assert bodies(q) == ["here", "here"]
     writer(q).abort([*messages, None], 0)

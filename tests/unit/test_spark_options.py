@@ -22,7 +22,7 @@ def test_the_page_has_the_table_of_options() -> None:
 def test_names_are_not_case_sensitive_and_defaults_are_filled_in() -> None:
     found = options.parse({"path": "q", "ongone": "FAIL", "PARTITIONS": "3"}, options.READ)
     assert found == {
-        "path": "q",
+        "path": str(Path("q").absolute()),
         "state": "waiting",
         "onGone": "fail",
         "partitions": 3,
@@ -49,6 +49,15 @@ def test_what_is_wrong_is_said_with_what_would_be_right(given: dict[str, str], w
     with pytest.raises(Misuse) as caught:
         options.parse(given, options.READ)
     assert words in str(caught.value)
+
+
+def test_a_wrong_value_is_named_once_and_links_are_spelled_out() -> None:
+    with pytest.raises(Misuse) as caught:
+        options.parse({"path": "q", "receiver": "a/b"}, options.STREAM)
+    assert str(caught.value).count("'a/b'") == 1
+    with pytest.raises(Misuse) as caught:
+        options.check({"path": "q", "types": "["})
+    assert str(caught.value).endswith("What it costs: docs/spark.md#only-some-messages")
 
 
 def test_penstock_alone_does_not_need_spark() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli.exits import NOTHING, OK, USAGE, Failure
+from penstock.cli.exits import BUSY, NOTHING, OK, USAGE, Failure
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import say, say_json, show_all, table, when
@@ -60,11 +60,10 @@ def claims(
                 else "which receiver's claims are to be released?"
             )
             raise Failure(what, USAGE)
-        if action is Action.forget:
-            q.forget_receiver(receiver)
-            say(f"receiver {receiver} is forgotten")
-            return OK
-        return _release(q, receiver, claim, json)
+        try:
+            return _forget(q, receiver, json) if action is Action.forget else _release(q, receiver, claim, json)
+        except penstock.ReceiverBusy:
+            raise Failure(f"{q.name}: receiver {receiver!r} is running: end it first", BUSY) from None
 
 
 def _receivers(queue: penstock.TimeQueue, receiver: str | None, json: bool) -> int:
@@ -73,7 +72,7 @@ def _receivers(queue: penstock.TimeQueue, receiver: str | None, json: bool) -> i
         numbers=("claims", "messages"), whole=("receiver", "last seen"),
     )  # fmt: skip
     found = [one for one in queue.receivers() if receiver in (None, one.name)]
-    show_all(rows, found, json, _receiver_cells)
+    show_all(rows, found, json, _receiver_cells, nothing="no receivers")
     return OK
 
 
@@ -94,7 +93,7 @@ def _list(queue: penstock.TimeQueue, receiver: str | None, number: int | None, j
         numbers=("claim", "messages"), whole=("receiver", "last seen"),
     )  # fmt: skip
     found = [claim for claim in queue.claims() if receiver in (None, claim.receiver) and number in (None, claim.claim)]
-    show_all(rows, found, json, _claim_cells)
+    show_all(rows, found, json, _claim_cells, nothing="no open claims")
     return OK
 
 
@@ -104,6 +103,18 @@ def _claim_cells(claim: ClaimInfo) -> list[str]:
 
 def _running(in_use: bool) -> str:
     return "running" if in_use else ""
+
+
+def _forget(queue: penstock.TimeQueue, receiver: str, json: bool) -> int:
+    try:
+        queue.forget_receiver(receiver)
+    except penstock.NoSuchReceiver as error:
+        raise Failure(str(error), NOTHING) from None
+    if json:
+        say_json({"receiver": receiver, "forgotten": True})
+    else:
+        say(f"receiver {receiver} is forgotten")
+    return OK
 
 
 def _release(queue: penstock.TimeQueue, receiver: str, number: int | None, json: bool) -> int:

@@ -214,9 +214,8 @@ def inside(place: Path) -> Iterator[Check]:
     except (penstock.PenstockError, OSError) as error:
         yield Check("queue", "fail", "cannot be opened", line_of(error))
         return
-    yield Check(
-        "queue", "ok", f"{stats.waiting} waiting, {stats.pending} pending, {len(stats.clients) - 1} other clients"
-    )
+    held = f"{stats.pending} pending, {stats.claimed} claimed"
+    yield Check("queue", "ok", f"{stats.waiting} waiting, {held}, {len(stats.clients) - 1} other clients")
     for folder in outlying(place):
         yield file_system(f"file system of {folder}", folder)
 

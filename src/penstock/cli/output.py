@@ -176,8 +176,10 @@ def table(*columns: str, numbers: tuple[str, ...] = (), whole: tuple[str, ...] =
     return made
 
 
-def show_all(rows: Table, found: Sequence[Shown], as_json: bool, cells: Callable[[Shown], list[str]]) -> None:
-    """As lines of JSON, or as one table if there is anything."""
+def show_all(
+    rows: Table, found: Sequence[Shown], as_json: bool, cells: Callable[[Shown], list[str]], *, nothing: str
+) -> None:
+    """As lines of JSON, or as one table; ``nothing`` is what is said if there is none."""
     for one in found:
         if as_json:
             say_json(msgspec.to_builtins(one))
@@ -185,6 +187,8 @@ def show_all(rows: Table, found: Sequence[Shown], as_json: bool, cells: Callable
             rows.add_row(*cells(one))
     if rows.row_count:
         console().print(rows)
+    elif not as_json:
+        say(nothing)
 
 
 def when(seconds: float | None) -> str:

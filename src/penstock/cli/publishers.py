@@ -55,7 +55,7 @@ def publishers(
 def _list(queue: penstock.TimeQueue, publisher: str | None, json: bool) -> int:
     rows = table("publisher", "last batch", "last seen", numbers=("last batch",), whole=("publisher", "last seen"))
     found = [each for each in queue.publishers() if publisher in (None, each.publisher)]
-    show_all(rows, found, json, _cells)
+    show_all(rows, found, json, _cells, nothing="no publishers")
     return OK
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,10 +37,11 @@ class Option(msgspec.Struct, frozen=True):
     parse: Callable[[str], Any]
 
 
-def _text(value: str) -> str:
+def _path(value: str) -> str:
+    """Absolute, here on the driver: executors have working directories of their own."""
     if not value:
         raise ValueError("must not be empty")
-    return value
+    return os.path.abspath(value)
 
 
 def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
@@ -85,16 +88,14 @@ def _names(value: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in value.split(",")) if name)
 
 
-def _receiver(value: str) -> str:
-    try:
-        return check_name(value)
-    except Misuse as error:
-        raise ValueError(f"is wrong ({error})") from None
-
-
 OPTIONS = (
     Option(
-        "path", (READ, STREAM, WRITE), None, "The directory of the queue; also `load(path)` and `save(path)`", _text
+        "path",
+        (READ, STREAM, WRITE),
+        None,
+        "The directory of the queue; also `load(path)`, `save(path)` and `start(path)`. A relative one counts from "
+        "where the driver was started",
+        _path,
     ),
     Option(
         "state",
@@ -123,8 +124,8 @@ OPTIONS = (
         "pushFilters",
         (READ,),
         "false",
-        "Leave messages out early by the query's filters; only for a DataFrame that is used once, with one filter: "
-        "[see below](#filters)",
+        "Leave messages out early by the query's filters; only for a DataFrame that is used once, with one filter "
+        "([why](#filters))",
         _yes_or_no,
     ),
     Option(
@@ -133,7 +134,7 @@ OPTIONS = (
         None,
         "The name under which the queue keeps the claims of this query: one query at a time has it, and a restarted "
         "one finds its claims by it",
-        _receiver,
+        check_name,
     ),
     Option("maxRows", (STREAM,), "200000", "Most messages of a batch", _whole(1, 1_000_000_000)),
     Option(
@@ -210,6 +211,16 @@ def names(use: str | None = None) -> str:
     return ", ".join(option.name for option in OPTIONS if use is None or use in option.uses)
 
 
+def check(given: Mapping[str, str]) -> str:
+    """Refuse what is wrong whatever the options are for: no path, unknown names, values that mean nothing. The path."""
+    check_names(given)
+    for name, text in given.items():
+        if name.lower() not in SPARKS_OWN:
+            _parse_one(_BY_NAME[name.lower()], text)
+    paths = [text for name, text in given.items() if name.lower() == "path"]
+    return str(_parse_one(_BY_NAME["path"], paths[0] if paths else None))
+
+
 def check_names(given: Mapping[str, str]) -> None:
     """Refuse unknown options."""
     unknown = sorted(name for name in given if name.lower() not in _BY_NAME and name.lower() not in SPARKS_OWN)
@@ -233,13 +244,25 @@ def parse(given: Mapping[str, str], use: str) -> dict[str, Any]:
     return found
 
 
-def _parse_one(option: Option, text: str | None, use: str) -> Any:
+def _parse_one(option: Option, text: str | None, use: str | None = None) -> Any:
     if text is None:
-        raise Misuse(f"option {option.name} is missing; the options for a {use} are {names(use)}")
+        of = f"for a {use}" if use else "of penstock"
+        raise Misuse(f"option {option.name} is missing; the options {of} are {names(use)}")
     try:
         return option.parse(text)
+    except Misuse as error:  # which says what was given
+        raise Misuse(f"option {option.name}: {error}; {_plain(option.meaning)}") from None
     except ValueError as error:
-        raise Misuse(f"option {option.name} {error}, not {text!r}; {option.meaning}") from None
+        raise Misuse(f"option {option.name} {error}, not {text!r}; {_plain(option.meaning)}") from None
+
+
+def _plain(meaning: str) -> str:
+    """Without Markdown's links.
+
+    >>> _plain("One filter ([why](#filters))")
+    'One filter (why: docs/spark.md#filters)'
+    """
+    return re.sub(r"\[([^]]*)\]\((#[^)]*)\)", r"\1: docs/spark.md\2", meaning)
 
 
 def table() -> str:

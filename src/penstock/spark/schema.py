@@ -75,8 +75,7 @@ def check_read(schema: StructType) -> None:
             raise Misuse(f"column {field.name} is {_plain(_TYPES[field.name])}, not {_plain(field.dataType)}")
         if not field.nullable and field.name in _MAY_BE_NULL:
             raise Misuse(f"column {field.name} can be null; the schema says that it cannot")
-    if len(set(schema.fieldNames())) != len(schema.fields):
-        raise Misuse("a column is in the schema twice")
+    _refuse_twice(schema)
 
 
 def check_write(schema: StructType) -> None:
@@ -96,18 +95,32 @@ def check_write(schema: StructType) -> None:
     names = schema.fieldNames()
     if "body" not in names:
         raise Misuse(f"there is no column body; the columns of a message are {', '.join(WRITABLE)}")
-    if len(set(names)) != len(names):
-        raise Misuse("a column is there twice")
+    _refuse_twice(schema)
+
+
+def _refuse_twice(schema: StructType) -> None:
+    names = schema.fieldNames()
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise Misuse(f"column {', '.join(twice)} is there twice")
 
 
 # ---------------------------------------------------------------- bodies as text and as JSON
 
 
 def text_body(column: str | Column = "body") -> Column:
-    """The body as a string: UTF-8, which is what ``put("text")`` and ``put({"a": 1})`` store."""
-    return F.decode(F.col(column) if isinstance(column, str) else column, "UTF-8")
+    """The body as a string, named ``text``; null where it is not UTF-8, as what ``put("text")`` and ``put({"a": 1})``
+    store is."""
+    return _text(column).alias("text")
 
 
 def json_body(schema: str | DataType, column: str | Column = "body", **options: Any) -> Column:
-    """The body as a struct of this schema, as by ``from_json``; null where it is not JSON."""
-    return F.from_json(text_body(column), schema, {name: str(value) for name, value in options.items()})
+    """The body as a struct of this schema, as by ``from_json``, named ``json``; null where it is not JSON, as where it
+    is not UTF-8."""
+    parsed = F.from_json(_text(column), schema, {name: str(value) for name, value in options.items()})
+    return parsed.alias("json")
+
+
+def _text(column: str | Column) -> Column:
+    """``decode`` would fail the query at the first body that is not UTF-8, again and again."""
+    return F.try_validate_utf8((F.col(column) if isinstance(column, str) else column).cast("string"))

@@ -1,4 +1,8 @@
-"""Owns ``format("penstock")``: what Spark calls, and which part does it. Never opens a queue itself."""
+"""Owns ``format("penstock")``: what Spark calls, and which part does it. Never opens a queue itself.
+
+Spark makes a ``PenstockDataSource`` at ``load()``: what is wrong with the options is said there, as far as it can be
+known then. For a write it makes one only when the writing begins.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
+    WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
@@ -24,7 +29,9 @@ from penstock.spark.filters import Condition, understood
 from penstock.spark.reader import MessageReader
 from penstock.spark.sink import StreamWriter
 from penstock.spark.snapshot import Messages
+from penstock.spark.staging import check_queue_path
 from penstock.spark.stream import ClaimReader
+from penstock.spark.words import for_spark
 from penstock.spark.writer import QueueWriter
 
 
@@ -32,7 +39,7 @@ class PenstockDataSource(DataSource):
     """A queue as a data source. ``spark.dataSource.register(PenstockDataSource)``, or found by Spark by itself."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        O.check_names(options)
+        check_queue_path(O.check(options))
         super().__init__(options)
 
     @classmethod
@@ -61,7 +68,15 @@ class PenstockDataSource(DataSource):
         if overwrite:
             raise Misuse("messages are added to a queue: outputMode('append'), not ('complete')")
         S.check_write(schema)
-        return StreamWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
+        return Sink(O.parse(self.options, O.WRITE), schema.fieldNames())
+
+
+class Sink(StreamWriter):
+    """A stream write whose errors speak to users of Spark."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with for_spark(stream=True):
+            super().commit(messages, batchId)
 
 
 class SnapshotReader(DataSourceReader):

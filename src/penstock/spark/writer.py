@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from penstock.codec import CODEC_BYTES, CODEC_STR, encode_meta
 from penstock.errors import Corrupt, Misuse
 from penstock.spark.staging import Staging
+from penstock.spark.words import for_spark
 from penstock.store import layout as L
 from penstock.timequeue import open_queue
 from penstock.timequeue.puts import Entry, ready_entries
@@ -66,7 +67,9 @@ class QueueWriter(DataSourceArrowWriter):
         staging = Staging(self._given["path"], self._job)
         staged = [message for message in messages if isinstance(message, Staged)]
         with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
-            queue.put_entries(entries(staging, staged), self._given["timeout"] or None)
+            items = entries(staging, staged)
+            with for_spark(stream=False):
+                queue.put_entries(items, self._given["timeout"] or None)
         staging.remove()
         staging.sweep()
 
@@ -97,7 +100,9 @@ def encode(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _body(body: Any) -> tuple[Any, int]:
     if body.null_count:
-        raise Misuse("a row has no body (null)")
+        raise Misuse(
+            "column body is null in a row: every message has a body, if only an empty one; filter such rows out"
+        )
     if not (pa.types.is_string(body.type) or pa.types.is_large_string(body.type)):
         return body.cast(pa.large_binary()), CODEC_BYTES
     try:
@@ -113,7 +118,8 @@ def _priority(priority: Any, count: int) -> Any:
     priority = pc.fill_null(priority.cast(pa.int64()), 0)
     bounds = pc.min_max(priority).as_py()
     if bounds["min"] < 0 or bounds["max"] >= L.PRIORITIES:
-        raise Misuse(f"priority must be from 0 to {L.PRIORITIES - 1}: a row has {bounds['min']} or {bounds['max']}")
+        wrong = bounds["min"] if bounds["min"] < 0 else bounds["max"]
+        raise Misuse(f"column priority must be from 0 to {L.PRIORITIES - 1}, or null: a row has {wrong}")
     return priority.cast(pa.uint64())
 
 
@@ -141,7 +147,11 @@ def _meta(types: Any, keys: Any, headers: Any, *, count: int) -> Any:
     for type_, key, given in zip(*columns, strict=True):
         meta = known.get((type_, key)) if given is None else None
         if meta is None:
-            meta = encode_meta(type_, key, None if given is None else dict(given))
+            pairs = None if given is None else dict(given)
+            if pairs and None in pairs.values():
+                names = ", ".join(sorted(name for name, value in pairs.items() if value is None))
+                raise Misuse(f"column headers has a null as the value of {names}: leave it out (map_filter)")
+            meta = encode_meta(type_, key, pairs)
             if given is None and len(known) < KNOWN_MAX:
                 known[type_, key] = meta
         metas.append(meta)
@@ -161,7 +171,13 @@ def entries(staging: Staging, staged: Iterable[Staged]) -> list[Entry]:
                 items += _entries(batch)
         found = len(items) - before
         if found != each.messages:
-            raise Corrupt(staging.path(each.name), offset=0, expected=f"{each.messages} messages", found=str(found))
+            raise Corrupt(
+                staging.path(each.name),
+                offset=0,
+                expected=f"{each.messages} messages",
+                found=str(found),
+                remedy="nothing was put: run it again",
+            )
     return items
 
 

@@ -9,7 +9,7 @@ import errno
 import time
 from typing import Protocol
 
-from penstock.errors import BodyTooLarge, Misuse, PenstockError, QueueFull
+from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
@@ -354,6 +354,4 @@ class Producer:
             if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
                 raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
         if len(items) > self._client.options.slots:
-            raise Misuse(
-                f"{self._client.name}: a batch of {len(items)} never fits into {self._client.options.slots} slots"
-            )
+            raise BatchTooLarge(self._client.name, messages=len(items), slots=self._client.options.slots)
