@@ -91,6 +91,7 @@ cdef class Kernel:
     cpdef u64 client_word(self, u64 client, u64 word) noexcept
     cpdef u64 arm(self, u64 word) noexcept
     cpdef void disarm(self, u64 word, u64 seen) noexcept
+    cpdef int tell(self, u64 receivers) except -1
     cpdef void paid(self) noexcept
 
     @cython.locals(woken=u64, sleepers=u64)

@@ -483,6 +483,13 @@ class Kernel:
         if self.words.load(word) == seen and self.words.load(word + 1) > 0:
             self.words.raw(word + 1, self.words.load(word + 1) - 1)
 
+    def tell(self, receivers: int) -> None:
+        """Wake everybody who waits for room, and up to so many receivers: something changed that no message tells."""
+        self._room()
+        if receivers:
+            self._wake(receivers)
+        self.words.commit()
+
     def paid(self) -> None:
         """The owed notifications have been sent."""
         self.words.raw(L.H_OWED, 0)
