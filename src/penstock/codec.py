@@ -28,7 +28,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
 
 
 class Pickled:
-    """A body that is a pickle, as ``penstock.stdlib`` puts them. Nobody else unpickles it: a pickle can run anything."""
+    """A body that is a pickle, as ``penstock.stdlib`` puts them. Only that unpickles it: a pickle can run anything."""
 
     __slots__ = ("data",)
 

@@ -10,8 +10,8 @@ can be wrong after a kill -9. ``task_done`` marks the item that the calling thre
 process got first. A program that never calls it gives ``done_by="get"``: then ``get`` removes for good.
 
 **What an item is.** bytes, str and JSON values that come back equal and of the same type are stored as such, and any
-client of the queue can read them. All else is pickled. Whoever can write the directory can make a ``get`` that unpickles
-run anything: do not open a queue that you do not trust, or do so with ``allow_pickle=False``.
+client of the queue can read them. All else is pickled. Whoever can write the directory can make a ``get`` that
+unpickles run anything: do not open a queue that you do not trust, or do so with ``allow_pickle=False``.
 
 **Shutdown** is as in Python 3.13, also on older versions, for all processes that have the queue open. It is over when
 all of them have closed it or ended: whoever opens the queue next can put and get what is there.
