@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import os
 import pickle
@@ -365,12 +366,13 @@ def test_a_closed_queue(opened: Opened) -> None:
 
 def test_no_descriptor_is_left(path: Path) -> None:
     def count() -> int:
+        gc.collect()
         return len(os.listdir("/proc/self/fd"))
 
     with stdlib.Queue[str](path, **SMALL):  # type: ignore[arg-type]
         pass
     before = count()
-    stdlib.Queue[str](path).put("a")
+    stdlib.Queue[str](path).put("a")  # and not closed
     with stdlib.Queue[str](path) as q:
         assert q.get() == "a"
     assert count() == before
