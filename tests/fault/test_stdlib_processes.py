@@ -19,7 +19,7 @@ from tests.fault.processes import PATIENCE_S, Child
 from tests.fault.stdlib_workers import double
 
 SMALL: dict[str, Any] = {"slots": 256, "data_bytes": 256 << 10}
-PROMPT_S = 0.9  # a sleeper that nobody wakes looks by itself after a second
+PROMPT_S = 0.6  # a sleeper that nobody wakes looks by itself after a second
 
 Say = Callable[[Any], None]
 Start = Callable[..., Child]

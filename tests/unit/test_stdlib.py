@@ -19,6 +19,7 @@ import penstock
 from penstock import stdlib
 from penstock.codec import Pickled
 from penstock.stdlib.hand import Hand
+from penstock.stdlib.items import to_entry
 
 SMALL = {"slots": 64, "data_bytes": 64 << 10}
 
@@ -308,6 +309,55 @@ def test_a_put_is_synced_if_it_was_asked_for(opened: Opened, durability: str, co
     q = opened(durability=durability)
     q.put("a")
     assert opened.plain().stats().commits == commits
+
+
+class SlowPut:
+    """A put that is between its two turns at the lock, as one of a large or durable item is for a while."""
+
+    def __init__(self, q: stdlib.Queue[Any], item: Any) -> None:
+        self._items = [to_entry(item, allow_pickle=True)]
+        self._client = q._queue._mine()
+        self._producer = q._queue._producer
+        self._now_us = self._client.turn(self._producer._reserve, self._items)
+
+    def finish(self) -> None:
+        self._producer._copy(self._items, self._now_us, False, True)
+        self._client.turn(self._producer._publish, self._items, None)
+        self._client.filling.clear()
+
+
+def test_a_put_on_its_way_has_its_place(opened: Opened) -> None:
+    q = opened(maxsize=1)
+    put = SlowPut(opened(), "a")
+    with pytest.raises(queue.Full):
+        q.put_nowait("b")
+    put.finish()
+    assert q.get() == "a"
+
+
+def test_a_put_that_a_shutdown_overtakes_is_got(opened: Opened) -> None:
+    q = opened()
+    put = SlowPut(opened(), "a")
+    q.shutdown()
+    with pytest.raises(queue.Empty):
+        q.get(timeout=0.05)  # not the end yet
+    put.finish()
+    assert q.get() == "a"
+    with pytest.raises(stdlib.ShutDown):
+        q.get()
+
+
+def test_a_put_that_an_immediate_shutdown_overtakes_is_removed(opened: Opened) -> None:
+    q = opened()
+    put = SlowPut(opened(), "a")
+    thread = threading.Thread(target=q.shutdown, args=(True,))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    put.finish()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert (q.qsize(), q.unfinished_tasks) == (0, 0)
 
 
 # ---------------------------------------------------------------- sessions
