@@ -12,6 +12,7 @@ from penstock.errors import Misuse
 CODEC_BYTES = 0
 CODEC_STR = 1
 CODEC_JSON = 2
+CODEC_PICKLE = 3
 
 META_BYTES_MAX = 0xFFFF  # a record counts them in 16 bits
 
@@ -24,6 +25,18 @@ class Meta(msgspec.Struct, omit_defaults=True):
     t: str | None = None  # type
     k: str | None = None  # key
     h: dict[str, str] | None = None  # headers
+
+
+class Pickled:
+    """A body that is a pickle, as ``penstock.stdlib`` puts them. Only that unpickles it: a pickle can run anything."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<Pickled {len(self.data)} bytes>"
 
 
 _encode_meta = msgspec.msgpack.Encoder().encode
@@ -92,6 +105,8 @@ def encode_body(body: Any) -> tuple[int, bytes]:
             raise Misuse(f"the body is not valid Unicode: {error}") from error
     if isinstance(body, bytes | bytearray | memoryview):
         return CODEC_BYTES, bytes(body)
+    if kind is Pickled:
+        return CODEC_PICKLE, body.data
     try:
         _check_json(body, "the body")
         return CODEC_JSON, json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
@@ -108,4 +123,6 @@ def decode_body(codec: int, data: bytes) -> Any:
         return data.decode()
     if codec == CODEC_JSON:
         return json.loads(data)
+    if codec == CODEC_PICKLE:
+        return Pickled(data)
     raise Misuse(f"the body was put with codec {codec}, which this version does not know")

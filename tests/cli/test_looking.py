@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 from pathlib import Path
 
 import msgspec
 
 import penstock
 from penstock.cli import exits
+from penstock.stdlib import Queue
 
 from .conftest import Run, one_error, rows
 
@@ -24,6 +27,13 @@ def test_peek_shows_messages_in_order_and_takes_none(run: Run, small: Path) -> N
     assert len(rows(run("peek", small, "-n", "0", "--json"))) == 21
     with penstock.open(small) as q:
         assert (q.qsize(), q.stats().gets) == (21, 0)
+
+
+def test_peek_shows_a_pickle_and_does_not_unpickle_it(run: Run, small: Path) -> None:
+    with Queue[object](small) as q:
+        q.put((1, 2))
+    (row,) = rows(run("peek", small, "--json"))
+    assert (row["kind"], base64.b64decode(row["body_base64"])) == ("pickle", pickle.dumps((1, 2), protocol=5))
 
 
 def test_peek_at_pending_messages_shows_who_has_them(run: Run, small: Path) -> None:

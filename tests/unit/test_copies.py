@@ -581,7 +581,7 @@ def test_a_line_that_was_cut_is_named_and_nothing_of_its_batch_is_put(queue: Que
 @pytest.mark.parametrize(
     "change",
     [
-        {"codec": "pickle"},
+        {"codec": "morse"},
         {"codec": None},
         {"codec": "json", "body": base64.b64encode(b"{").decode()},
         {"codec": "str", "body": base64.b64encode(b"\xff").decode()},

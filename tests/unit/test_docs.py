@@ -17,7 +17,7 @@ import penstock
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/penstock"
-PAGES = ["README.md", "docs/architecture.md", "docs/format.md", "docs/guarantees.md", "docs/spark.md"]
+PAGES = ["README.md", "docs/architecture.md", "docs/format.md", "docs/guarantees.md", "docs/spark.md", "docs/stdlib.md"]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]
 
@@ -83,6 +83,21 @@ def test_the_second_example_runs(path: Path) -> None:
         assert [m.body for m in names["messages"]] == [b"a", b"b"]  # type: ignore[attr-defined]
         assert q.stats().acks == 2
         assert q.qsize() == 0
+
+
+def test_the_example_in_place_of_the_standard_library_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(_blocks(README, "python")[2], names)
+    tasks = names["tasks"]
+    assert tasks.maxsize == 100
+    exec(_blocks(TEXTS["docs/stdlib.md"], "python")[0], names)
+    assert capsys.readouterr().out == "{'order': 7}\n"
+    assert tasks.unfinished_tasks == 0
+    names["q"].close()
+    tasks.close()
 
 
 COMMANDS = sorted(

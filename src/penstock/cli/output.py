@@ -28,6 +28,7 @@ from rich.table import Table
 
 from penstock import Message
 from penstock.cli.signals import Held
+from penstock.codec import Pickled
 
 Shown = TypeVar("Shown")
 
@@ -144,7 +145,10 @@ def describe(message: Message, *, body: bool = True) -> dict[str, Any]:
     }
     if body:
         value = message.body
-        if isinstance(value, bytes):
+        if isinstance(value, Pickled):
+            found["kind"] = "pickle"
+            found["body_base64"] = base64.b64encode(value.data).decode()
+        elif isinstance(value, bytes):
             found["kind"] = "bytes"
             try:
                 found["body"] = value.decode()

@@ -82,6 +82,7 @@ cdef class Kernel:
     cpdef void note(self, u64 word, u64 value) noexcept
     cpdef void committed(self, u64 messages, u64 followed) noexcept
     cpdef int synced(self) except -1
+    cpdef int tell(self, u64 receivers) except -1
 
     cdef void _wake_for(self, u64 slot, u64 now_us) noexcept
     cdef void _room(self) noexcept

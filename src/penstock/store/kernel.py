@@ -381,6 +381,13 @@ class Kernel:
 
     # ------------------------------------------------------------ waking
 
+    def tell(self, receivers: int) -> None:
+        """Wake everybody who waits for room, and up to so many receivers: something changed that no message tells."""
+        self._room()
+        if receivers:
+            self.sleepers.wake(receivers)
+        self.words.commit()
+
     def _wake_for(self, slot: int, now_us: int) -> None:
         """One receiver for a message that is due; all of them, to plan anew, for one that is the next of its list."""
         if self.words.load(L.H_SLEEPERS) == 0:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 
-from penstock.codec import CODEC_BYTES, CODEC_JSON, CODEC_STR, decode_body, decode_meta
+from penstock.codec import CODEC_BYTES, CODEC_JSON, CODEC_PICKLE, CODEC_STR, decode_body, decode_meta
 from penstock.errors import Corrupt, ImportStopped, Misuse, PenstockError
 from penstock.message import to_datetime
 from penstock.store import layout as L
@@ -25,7 +25,7 @@ from penstock.timequeue.puts import Entry, entry
 from penstock.timequeue.timequeue import TimeQueue
 
 EXPORT_FORMAT = 1
-CODECS = {CODEC_BYTES: "bytes", CODEC_STR: "str", CODEC_JSON: "json"}
+CODECS = {CODEC_BYTES: "bytes", CODEC_STR: "str", CODEC_JSON: "json", CODEC_PICKLE: "pickle"}
 
 LOOKED_AGAIN_MAX = 256  # messages that an export reads between two turns at the lock
 LOOKED_AGAIN_BYTES = 4 << 20  # and how much of them it keeps in memory
@@ -176,7 +176,7 @@ class Header(msgspec.Struct, frozen=True):
 class _Line(msgspec.Struct):
     """A message of an export: what of it can be put. The rest tells people where it came from."""
 
-    codec: Literal["bytes", "str", "json"]
+    codec: Literal["bytes", "str", "json", "pickle"]
     body: bytes
     deliver_at_us: Annotated[int, msgspec.Meta(ge=1, lt=L.DELIVER_US_MAX)] | None
     priority: Annotated[int, msgspec.Meta(ge=0, lt=L.PRIORITIES)]

@@ -33,6 +33,7 @@ cdef class Producer:
     cdef readonly u64 _data_bytes
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max
+    cdef public object admit
 
     @cython.locals(item=Entry)
     cpdef int put(self, list items, bint sync, bint batch, object once=*) except -1

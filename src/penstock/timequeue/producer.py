@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull
@@ -85,6 +86,7 @@ class Producer:
         self._data_bytes = client.options.data_bytes
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
+        self.admit: Callable[[], None] | None = None  # asked under the lock before a slot is taken; raises to refuse
 
     def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
         """All or nothing: also after a power loss if it is a ``batch``, else each is a message of its own then.
@@ -148,6 +150,8 @@ class Producer:
 
     def put_direct(self, item: Entry) -> bool:
         """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
+        if self.admit is not None:
+            self.admit()
         kernel = self._kernel
         slot = kernel.take(_units(len(item.meta) + len(item.body)))
         if slot < 0:
@@ -208,6 +212,8 @@ class Producer:
 
     def _reserve(self, items: list[Entry]) -> int:
         """Slots and room for all of them, or as if nothing had been tried."""
+        if self.admit is not None:
+            self.admit()
         kernel = self._kernel
         now_us = self._clock.wall_us()
         self._client.filling[id(items)] = len(items)

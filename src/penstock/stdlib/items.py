@@ -1,0 +1,44 @@
+"""Owns how an object becomes the body of a message and comes back as an object. The one place that unpickles."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from penstock.codec import Pickled
+from penstock.errors import Misuse
+from penstock.message import Message
+from penstock.timequeue.puts import Entry, entry
+
+PROTOCOL = 5  # the highest of every Python that this runs on: processes of different versions share a queue
+
+
+def to_entry(item: Any, *, allow_pickle: bool) -> Entry:
+    """An entry whose body comes back equal and of the same type."""
+    if not _is_buffer(item):
+        try:
+            return _entry(item)
+        except Misuse:
+            if not allow_pickle:
+                raise
+    if not allow_pickle:
+        raise Misuse(f"a {type(item).__name__} can only be put as a pickle; bytes, str and JSON values need none")
+    return _entry(Pickled(pickle.dumps(item, protocol=PROTOCOL)))
+
+
+def _is_buffer(item: Any) -> bool:
+    """What a queue would take and give back as plain bytes; or a pickle already, which must not get in unasked."""
+    return type(item) is not bytes and isinstance(item, bytes | bytearray | memoryview | Pickled)
+
+
+def _entry(body: Any) -> Entry:
+    return entry(body, 0, None, None, 0, None, None, None)
+
+
+def to_item(message: Message, *, allow_pickle: bool) -> Any:
+    body = message.body
+    if type(body) is not Pickled:
+        return body
+    if not allow_pickle:
+        raise Misuse(f"{message.id} is a pickle, and allow_pickle is False")
+    return pickle.loads(body.data)
