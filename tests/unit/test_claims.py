@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.store import claimfiles
 from penstock.store import layout as L
+from penstock.store import namedfiles
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue import check_queue, restore_queue
 from penstock.timequeue.claims import Receiver, release_overdue
@@ -395,7 +395,7 @@ def test_a_receiver_that_is_forgotten_while_others_come_or_look(
     """Its folder goes between two steps of theirs."""
     queue = filled(queues)
     folder = queue.path / "claims" / "r"
-    real = claimfiles.open_file
+    real = namedfiles.open_file
 
     def open_late(path: Path, flags: int) -> int:
         if path == folder / "lock" and not forgotten:
@@ -404,7 +404,7 @@ def test_a_receiver_that_is_forgotten_while_others_come_or_look(
         return real(path, flags)
 
     forgotten: list[Path] = []
-    monkeypatch.setattr(claimfiles, "open_file", open_late)
+    monkeypatch.setattr(namedfiles, "open_file", open_late)
     with queue.receiver("r") as receiver:
         assert receiver._files.is_locked() and len(forgotten) == 1
     forgotten.clear()
@@ -416,7 +416,7 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
 ) -> None:
     queue = filled(queues)
     path = queue.path / "claims" / "r" / "lock"
-    real = claimfiles.open_file
+    real = namedfiles.open_file
     removed: list[Path] = []
 
     def open_then_remove(file: Path, flags: int) -> int:
@@ -426,7 +426,7 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
             path.unlink()
         return fd
 
-    monkeypatch.setattr(claimfiles, "open_file", open_then_remove)
+    monkeypatch.setattr(namedfiles, "open_file", open_then_remove)
     with queue.receiver("r") as receiver:
         assert removed and receiver._files._is_lock(receiver._fd)
 
@@ -517,7 +517,7 @@ def test_a_claim_that_could_not_be_written_is_returned_by_the_next_call(
 
         where = {"write": "write_all", "rename": "os.rename", "sync_directory": "sync_directory"}[fails]
         with monkeypatch.context() as patch:
-            patch.setattr(f"penstock.store.claimfiles.{where}", refuse)
+            patch.setattr(f"penstock.store.namedfiles.{where}", refuse)
             with pytest.raises(OSError):
                 receiver.claim(4)
         assert queue.stats().claimed == 4
@@ -538,12 +538,12 @@ def test_the_next_receiver_brings_a_name_to_disk_that_was_only_just_given(
     queue = filled(queues)
     receiver = queue.receiver("r")
     with monkeypatch.context() as patch:
-        patch.setattr(claimfiles, "sync_directory", refuse)
+        patch.setattr(namedfiles, "sync_directory", refuse)
         with pytest.raises(OSError):
             receiver.claim(4)
     receiver.close()
     synced: list[list[str]] = []
-    monkeypatch.setattr(claimfiles, "sync_directory", lambda path: synced.append(os.listdir(path)))
+    monkeypatch.setattr(namedfiles, "sync_directory", lambda path: synced.append(os.listdir(path)))
     with queue.receiver("r") as receiver:
         assert receiver.claims() == [1] and any("1" in names for names in synced)
 
@@ -554,7 +554,7 @@ def test_a_release_that_failed_is_finished_by_the_same_call(queues: Queues, monk
         receiver.claim(3)
         receiver.claim(2)
         with monkeypatch.context() as patch:
-            patch.setattr("penstock.store.claimfiles.sync_directory", refuse)
+            patch.setattr("penstock.store.namedfiles.sync_directory", refuse)
             with pytest.raises(OSError):
                 receiver.release(1)
         assert queue.qsize() == 5

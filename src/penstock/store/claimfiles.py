@@ -16,8 +16,8 @@ from array import array
 from pathlib import Path
 
 from penstock.store import layout as L
-from penstock.store import namedfiles, packing, rig, syscalls
-from penstock.store.files import open_file, sync_directory
+from penstock.store import namedfiles, packing, rig
+from penstock.store.files import sync_directory
 from penstock.store.gather import REFERENCE_WORDS
 from penstock.store.namedfiles import LOCK, NamedFiles
 from penstock.store.record import crc32
@@ -48,21 +48,6 @@ class ClaimFiles(NamedFiles):
 
     def __init__(self, queue: Path, name: str, signature: int) -> None:
         super().__init__(queue / CLAIMS / check_name(name), signature)
-
-    def is_locked(self) -> bool:
-        """Whether a receiver is there now."""
-        try:
-            fd = open_file(self.path / LOCK, os.O_RDWR)  # makes nothing: one that is being forgotten is to go
-        except FileNotFoundError:
-            return False
-        try:
-            return not syscalls.try_lock_file(fd)
-        finally:
-            os.close(fd)
-
-    def sync(self) -> None:
-        """What is there now has its name for good."""
-        sync_directory(self.path)
 
     def numbers(self) -> list[int]:
         """Claims that have a file, in their order."""

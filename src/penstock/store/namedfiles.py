@@ -88,6 +88,21 @@ class NamedFiles:
         except FileNotFoundError:
             return False
 
+    def is_locked(self) -> bool:
+        """Whether the one of this name is there now."""
+        try:
+            fd = open_file(self.path / LOCK, os.O_RDWR)  # makes nothing: one that is being forgotten is to go
+        except FileNotFoundError:
+            return False
+        try:
+            return not syscalls.try_lock_file(fd)
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        """What is there now has its name for good."""
+        sync_directory(self.path)
+
     def _replace(self, name: str, data: bytes) -> None:
         """Durable when it returns."""
         aside = self.path / f"{name}.new"
