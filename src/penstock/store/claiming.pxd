@@ -24,6 +24,7 @@ cdef class Claiming:
     cdef readonly u64 used_units
     cdef readonly u64 looked
     cdef readonly bint more
+    cdef readonly bint late
     cdef readonly u64 last_us
     cdef readonly u64 last_number
 
@@ -42,12 +43,12 @@ cdef class Claiming:
     cpdef u64 owner(self, u64 entry) noexcept
     @cython.locals(at=u64, to=u64)
     cpdef int row(self, u64[::1] rows, u64 index, u64 slot) except -1
-    @cython.locals(count=u64, slot=u64)
+    @cython.locals(count=u64, slot=u64, first=bint)
     cpdef u64 take(self, u64[::1] rows, u64 most, u64 room_units, bint empty, u64 now_us, u64 entry,
-                   u64 claim) except? 0
+                   u64 claim, u64 due_us, u64 below) except? 0
     @cython.locals(which=u64, rival=u64, first=u64, begun=u64, last=u64, at=u64, units=u64)
     cdef u64 _take_run(self, u64 slot, u64[::1] rows, u64 index, u64 end, u64 room_units, bint empty, u64 now_us,
-                       u64 entry, u64 claim) except? 0
+                       u64 entry, u64 claim, u64 due_us, u64 below) except? 0
     @cython.locals(other=u64, slot=u64)
     cdef u64 _rival(self, u64 which, u64 now_us) noexcept
     cdef bint _is_next(self, u64 slot, u64 which, u64 rival, u64 now_us) noexcept

@@ -36,6 +36,7 @@ class Claiming:
         self.used_units = 0  # by what was taken last
         self.looked = 0  # references that were looked at by ``take_chosen``
         self.more = False  # whether ``walk`` or ``count_due`` stopped before the end
+        self.late = False  # whether ``take`` stopped before a message that was put too late
         self.last_us = 0  # delivery time and number of the message that ``count_due`` counted last
         self.last_number = 0
 
@@ -156,18 +157,32 @@ class Claiming:
 
     # ------------------------------------------------------------ claiming
 
-    def take(self, rows: Any, most: int, room_units: int, empty: bool, now_us: int, entry: int, claim: int) -> int:
-        """Claim up to ``most`` due messages whose records have at most ``room_units`` together; how many. Their
-        references go to ``rows``. The first of an ``empty`` claim may have more. Stops behind one whose body is a file:
-        only its record says how long that is."""
+    def take(
+        self,
+        rows: Any,
+        most: int,
+        room_units: int,
+        empty: bool,
+        now_us: int,
+        entry: int,
+        claim: int,
+        due_us: int,
+        below: int,
+    ) -> int:
+        """Claim up to ``most`` messages that were due at ``due_us`` and whose records have at most ``room_units``
+        together; how many. Their references go to ``rows``. The first of an ``empty`` claim may have more. Stops behind
+        one whose body is a file: only its record says how long that is; and before one with a number from ``below`` on,
+        which ``late`` then says."""
         self.used_units = 0
         self.more = True
+        self.late = False
         count = 0
         while self.more and count < most:
-            slot = self.kernel.due(now_us)
+            slot = self.kernel.due(due_us)
             if slot == 0:
                 break
-            count += self._take_run(slot, rows, count, most, room_units, empty and count == 0, now_us, entry, claim)
+            first = empty and count == 0
+            count += self._take_run(slot, rows, count, most, room_units, first, now_us, entry, claim, due_us, below)
         return count
 
     def _take_run(
@@ -181,16 +196,22 @@ class Claiming:
         now_us: int,
         entry: int,
         claim: int,
+        due_us: int,
+        below: int,
     ) -> int:
         """Claim the first of a list, and those behind it as long as they come next; how many. They leave the list
         together, so that each costs its own words and no other's. Afterwards ``more`` is whether it may go on."""
         which = self.kernel.list_of(slot)
-        rival = self._rival(which, now_us)
+        rival = self._rival(which, due_us)
         first = index
         begun = index  # where this transaction began
         last = self.last(entry)
         while slot != 0 and index < end:
-            if index > first and not self._is_next(slot, which, rival, now_us):
+            if index > first and not self._is_next(slot, which, rival, due_us):
+                break
+            if self.kernel.number(slot) >= below:
+                self.late = True
+                self.more = False
                 break
             at = self.slots_at + slot * L.SLOT_WORDS
             units = self.words.load(at + L.S_PLACE) & L.PLACE_MASK

@@ -28,7 +28,7 @@ from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
-from penstock.timequeue.selection import Selection
+from penstock.timequeue.selection import ANY_NUMBER, Selection
 
 CLAIMED_A_TURN_MAX = 2048  # about a millisecond under the lock, compiled
 LOOKED_A_TURN_MAX = 4096
@@ -221,7 +221,7 @@ class Receiver:
         self._unreturned = number
         room_bytes = UNITS_MOST if most_bytes is None else most_bytes
         rows = self._collect(number, most_rows, room_bytes, selection)
-        while selection is not None and not rows and selection.look(most_rows):
+        while selection is not None and not rows and self._may_choose(selection) and selection.look(most_rows):
             # What it had found went to others: there may be more behind that.
             rows = self._collect(number, most_rows, room_bytes, selection)
         claim = self._keep(number, rows) if rows else None
@@ -229,22 +229,37 @@ class Receiver:
         return claim
 
     def _collect(self, number: int, most_rows: int, room_bytes: int, selection: Selection | None) -> Rows:
-        """Turn by turn, what is to be claimed."""
-        if selection is not None:
-            selection.look(most_rows)
+        """Turn by turn, what is to be claimed: what comes first, as long as that is wanted, and then what is chosen."""
         rows: Rows = array("Q")
+        if selection is None or selection.takes_any:
+            room_bytes = self._collect_first(rows, number, most_rows, room_bytes, selection)
+            if selection is None or not self._may_choose(selection):
+                return rows
+        selection.look(most_rows)
         more = True
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
-            if selection is None:
-                part, used_bytes, more = self._turn(self._take, number, most, room_bytes, not rows)
-            else:
-                part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, not rows)
+            part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, not rows)
             rows.extend(part)
             room_bytes = max(room_bytes - used_bytes, 0)
-        if selection is not None:
-            selection.forget_taken()
+        selection.forget_taken()
         return rows
+
+    def _may_choose(self, selection: Selection) -> bool:
+        """Whether what is wanted may be behind what is not."""
+        return self._claiming.late or not selection.takes_any
+
+    def _collect_first(
+        self, rows: Rows, number: int, most_rows: int, room_bytes: int, selection: Selection | None
+    ) -> int:
+        """What comes first goes to ``rows``; the bytes that are left."""
+        more = True
+        while more and len(rows) < most_rows * REFERENCE_WORDS:
+            most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
+            part, used_bytes, more = self._turn(self._take, number, most, room_bytes, not rows, selection)
+            rows.extend(part)
+            room_bytes = max(room_bytes - used_bytes, 0)
+        return room_bytes
 
     def _begin(self) -> int:
         """The number of the next claim. What others let go of comes back before anything is taken, to keep the order:
@@ -258,11 +273,15 @@ class Receiver:
         self._kernel.commit()
         return self._claiming.word(self._entry, L.N_CLAIM) + 1
 
-    def _take(self, number: int, most: int, room_bytes: int, empty: bool) -> tuple[Rows, int, bool]:
+    def _take(
+        self, number: int, most: int, room_bytes: int, empty: bool, selection: Selection | None
+    ) -> tuple[Rows, int, bool]:
         """One turn's worth: the references, their bytes on disk, and whether there may be more."""
         part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * most))
         now_us = self._client.clock.wall_us()
-        count = self._claiming.take(part, most, room_bytes // L.UNIT_BYTES, empty, now_us, self._entry, number)
+        due_us, below = (now_us, ANY_NUMBER) if selection is None else (selection.due_us(now_us), selection.below)
+        room = room_bytes // L.UNIT_BYTES
+        count = self._claiming.take(part, most, room, empty, now_us, self._entry, number, due_us, below)
         del part[count * REFERENCE_WORDS :]
         used_bytes, spilled = self._used(part)
         return part, used_bytes, count == most or spilled

@@ -46,9 +46,10 @@ class Selection:
         self._claiming = Claiming(client.kernel)
         self._types = frozenset(types)
         self._keys = frozenset(keys)
-        self._below = ANY_NUMBER if below is None else below
+        self.below = ANY_NUMBER if below is None else below
         self._due_us = due_us
         self._reads = bool(types or keys)
+        self.takes_any = not self._reads
         self._passed: Rows = array("Q", bytes(L.WORD_BYTES * client.kernel.slots if self._reads else 0))
         self._verdicts: dict[bytes, bool] = {}
         self.found: Rows = array("Q")
@@ -99,6 +100,10 @@ class Selection:
     def count(self) -> int:
         return len(self.found) // REFERENCE_WORDS
 
+    def due_us(self, now_us: int) -> int:
+        """When a message must have been due."""
+        return now_us if self._due_us is None else min(now_us, self._due_us)
+
     def forget_taken(self) -> None:
         """Once for a claim: to move the rest of many each time would take longer than all else."""
         del self.found[: self.taken * REFERENCE_WORDS]
@@ -110,13 +115,11 @@ class Selection:
 
     def _walk(self, most: int) -> tuple[Rows, bool]:
         rows: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * most))
-        now_us = self._client.clock.wall_us()
-        if self._due_us is not None:
-            now_us = min(now_us, self._due_us)
+        now_us = self.due_us(self._client.clock.wall_us())
         if self._client.kernel.get(L.H_FILLING):
             self._late = True
         claiming = self._claiming
-        count = claiming.walk(rows, self._places, most, WALKED_A_TURN_MAX, now_us, self._below, self._passed)
+        count = claiming.walk(rows, self._places, most, WALKED_A_TURN_MAX, now_us, self.below, self._passed)
         del rows[count * REFERENCE_WORDS :]
         return rows, claiming.more
 
