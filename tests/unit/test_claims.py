@@ -16,7 +16,8 @@ from penstock.store import layout as L
 from penstock.store import namedfiles
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue import check_queue, restore_queue
-from penstock.timequeue.claims import Receiver, release_overdue
+from penstock.timequeue.claims import Receiver
+from penstock.timequeue.receivers import release_overdue
 from tests.conftest import Queues, SimulatedClock
 from tests.crash.rig import in_child
 from tests.snapshot import overwrite

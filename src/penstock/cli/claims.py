@@ -12,7 +12,7 @@ from penstock.cli.exits import BUSY, NOTHING, OK, USAGE, Failure
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import say, say_json, show_all, table, when
-from penstock.timequeue.claims import ClaimInfo, ReceiverInfo
+from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
 
 EXAMPLES = examples(
     "penstock claims ls orders",

@@ -17,18 +17,19 @@ from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
 from penstock.timequeue import administration, forking, upkeep
-from penstock.timequeue import claims as claiming
+from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, queue_path
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
-from penstock.timequeue.claims import ClaimInfo, Receiver, ReceiverInfo
+from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
 from penstock.timequeue.producer import Once, Producer
 from penstock.timequeue.puts import Entry, entries, entry
+from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
 
 
 class TimeQueue:
@@ -361,15 +362,15 @@ class TimeQueue:
 
     def receivers(self) -> list[ReceiverInfo]:
         """All names that have been receivers, with and without claims."""
-        return claiming.receivers(self._mine())
+        return known.receivers(self._mine())
 
     def forget_receiver(self, name: str) -> None:
         """Free the name of a receiver that will not come back. ``Misuse`` if it has open claims."""
-        claiming.forget(self, name)
+        known.forget(self, name)
 
     def claims(self) -> list[ClaimInfo]:
         """The open claims of all receivers."""
-        return claiming.open_claims(self._mine())
+        return known.open_claims(self._mine())
 
     # ------------------------------------------------------------ a look inside
 

@@ -13,8 +13,8 @@ import weakref
 
 from penstock.errors import PenstockError, QueueClosed
 from penstock.store import layout as L
-from penstock.timequeue.claims import release_overdue
 from penstock.timequeue.clients import Client
+from penstock.timequeue.receivers import release_overdue
 
 LOOKS_PER_INTERVAL = 4  # several processes look in turn; whoever comes first after the interval does it
 LOOK_S_MIN = 0.01
