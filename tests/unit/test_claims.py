@@ -747,3 +747,16 @@ def test_what_is_committed_leaves_the_kernel_later(queue: Queues) -> None:
     with q.receiver("r") as receiver:
         assert receiver.claims() == [] and receiver.committed == 2
     assert q.stats().claimed == 0 and q.qsize() == 2
+
+
+def test_a_receiver_that_is_dropped_while_it_settles_lets_go_of_its_name(queue: Queues) -> None:
+    """The thread that takes the messages out is then the last to have it."""
+    q = queue(slots=3000, data_bytes=1 << 20)
+    q.put_many([b"%d" % i for i in range(3000)])
+    receiver = q.receiver("r")
+    receiver.commit(receiver.claim(3000).number, later=True)
+    receiver.settle(behind=True)
+    del receiver
+    with q.receiver("r", wait=10) as receiver:
+        assert receiver.claims() == []
+    assert q.stats().claimed == 0

@@ -545,9 +545,12 @@ class Receiver:
 
     def close(self) -> None:
         """Let go of the name. The claims stay."""
+        self._let_go(wait=True)
+
+    def _let_go(self, *, wait: bool) -> None:
         thread, self._thread = self._thread, None
         if thread is not None and os.getpid() == self._pid:
-            thread.shutdown()
+            thread.shutdown(wait=wait)
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -563,7 +566,7 @@ class Receiver:
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
             with contextlib.suppress(OSError):  # at interpreter exit; the system frees the rest
-                self.close()
+                self._let_go(wait=False)  # the last to have us may be that thread, which is through by then
 
     def __repr__(self) -> str:
         return f"<Receiver {self.name} of {self._client.name}>"
