@@ -19,7 +19,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
 import penstock
-from penstock.spark.source import PenstockDataSource, Sink
+from penstock.spark.sink import StreamWriter
+from penstock.spark.source import PenstockDataSource
 from penstock.spark.staging import STAGING
 
 pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine takes its time
@@ -42,10 +43,10 @@ def rows(*values: str | bytes, **columns: Any) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_arrays(list(names.values()), names=list(names))])
 
 
-def writer(queue: Any, *columns: str, **options: Any) -> Sink:
+def writer(queue: Any, *columns: str, **options: Any) -> StreamWriter:
     """As Spark makes one for each task and each commit."""
     given = {"path": str(queue.path), "timeout": 0.0, "busyTimeout": 10.0, **options}
-    return Sink(given, ["body", *columns])
+    return StreamWriter(given, ["body", *columns])
 
 
 # ---------------------------------------------------------------- the protocol, without Spark

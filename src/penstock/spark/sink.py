@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from penstock.errors import Misuse, PenstockError
 from penstock.spark.staging import Staging, check_queue_path, remove_older
+from penstock.spark.words import for_spark
 from penstock.spark.writer import STAGED, Staged, encoded, entries
 from penstock.timequeue import TimeQueue, open_queue
 
@@ -68,7 +69,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         query = staged[0].query
         staging = self._staging(query, batchId)
-        with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
+        with for_spark(stream=True), open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
             timeout_s = self._given["timeout"] or None
             put = queue.put_entries_once(query, batchId, lambda: entries(staging, staged), timeout_s)
             if put is None and any(each.messages for each in staged):

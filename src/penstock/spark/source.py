@@ -17,7 +17,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
-    WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
@@ -31,7 +30,6 @@ from penstock.spark.sink import StreamWriter
 from penstock.spark.snapshot import Messages
 from penstock.spark.staging import check_queue_path
 from penstock.spark.stream import ClaimReader
-from penstock.spark.words import for_spark
 from penstock.spark.writer import QueueWriter
 
 
@@ -68,15 +66,7 @@ class PenstockDataSource(DataSource):
         if overwrite:
             raise Misuse("messages are added to a queue: outputMode('append'), not ('complete')")
         S.check_write(schema)
-        return Sink(O.parse(self.options, O.WRITE), schema.fieldNames())
-
-
-class Sink(StreamWriter):
-    """A stream write whose errors speak to users of Spark."""
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with for_spark(stream=True):
-            super().commit(messages, batchId)
+        return StreamWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
 
 
 class SnapshotReader(DataSourceReader):
