@@ -1,11 +1,14 @@
 """The soak with Spark: a query from queue to queue whose driver is killed again and again, and an account.
 
-    python tests/soak_spark.py --minutes 30 [--kills 200] [--seed 7]
+    python tests/soak_spark.py --minutes 30 [--kills 200] [--seed 7] [--waiting 10000000]
 
 Messages are put all the time and taken from the other end, each with the id of the one it came from. The driver, its
 Java or one of its Python processes is killed at a random moment, or at a step of the protocols that is chosen by
 chance, and the next driver goes on with its checkpoint. At the end a last one finishes the rest, and what came out is
 compared with what was put: nothing lost, nothing twice, nothing forged. A batch that was read again had the same rows.
+
+Then, in soaks of 10 minutes or more, a stream takes 10 million waiting messages in batches of 100,000, and the memory
+of the driver's Python process is compared with that of one batch.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ from penstock.timequeue import check_queue
 
 ROWS = 500  # of a batch
 WAITING_MAX = 3000
+LONG_MINUTES = 10.0  # from here on with many messages that wait
+WAITING = 10_000_000
+MEMORY_TIMES_MAX = 1.25  # of what a stream takes that has one batch
 MOMENT_S_MAX = 3.0  # how long a driver works before it is killed
 
 
@@ -175,12 +181,29 @@ def soak(folder: Path, minutes: float, kills: int, rng: random.Random, counts: C
     return wrong + [f"batch {batch} had other rows when it was read again" for batch in differing]
 
 
+def deep(folder: Path, waiting: int) -> list[str]:
+    """The memory of the process that plans the batches, with many messages waiting and with one batch of them."""
+    from bench.scenarios.spark import SHALLOW, SparkRun
+
+    print(f"soak with Spark: {waiting:,} messages waiting", flush=True)
+    run = SparkRun(folder)
+    try:
+        found = run.memory(waiting)
+    finally:
+        run.close()
+    said = f"{found['Penstock'] / 1e6:.0f} MB with {waiting:,} waiting, {found[SHALLOW] / 1e6:.0f} MB with one batch"
+    print(f"soak with Spark: the driver's Python process took {said}", flush=True)
+    return [f"memory grows with what waits: {said}"] if found["Penstock"] > MEMORY_TIMES_MAX * found[SHALLOW] else []
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--waiting", type=int, help=f"default {WAITING:,} from {LONG_MINUTES:g} minutes on, else 0")
     arguments = parser.parse_args()
+    waiting = arguments.waiting if arguments.waiting is not None else WAITING * (arguments.minutes >= LONG_MINUTES)
     if find_spec("pyspark") is None:
         print("soak: Spark is not installed, no soak with it")
         return 0
@@ -188,6 +211,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="penstock-soak-", dir=os.environ.get("PENSTOCK_SOAK_DIR")))
     counts: Counter[str] = Counter()
     wrong = soak(folder, arguments.minutes, arguments.kills, random.Random(arguments.seed), counts)
+    if waiting:
+        wrong += deep(folder, waiting)
     print(f"soak with Spark: {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}")
     for line in wrong[:20]:
         print(f"WRONG {line}")
