@@ -29,7 +29,8 @@ from penstock.store import layout as L
 from penstock.timequeue import Draft, check_queue, restore_queue
 
 ROUNDS = 5
-MESSAGES = 1 << 20
+MESSAGES = 1_000_000
+FILE_BYTES = 2 << 30  # of the data file, for as many
 BODY_BYTES = 2048 - L.RECORD_BYTES
 BUFFER_BYTES = 1 << 20
 BATCH = 1000
@@ -65,10 +66,10 @@ def read(path: Path) -> Took:
 
 
 def build(path: Path, messages: int, body_bytes: int, *, timed: bool) -> None:
-    """A queue whose data file is full of waiting messages of this size."""
+    """A queue with waiting messages of this size: its data file is full, but for the last twentieth by default."""
     rng = random.Random(1)
-    units = L.units(body_bytes)
-    data_bytes = -(-messages * units * L.UNIT_BYTES // L.PAGE_BYTES) * L.PAGE_BYTES
+    least_bytes = messages * L.units(body_bytes) * L.UNIT_BYTES
+    data_bytes = -(-max(least_bytes, messages * FILE_BYTES // MESSAGES) // L.PAGE_BYTES) * L.PAGE_BYTES
     body = rng.randbytes(body_bytes)
     with penstock.create(path, slots=messages, data_bytes=data_bytes, durability="relaxed") as queue:
         for start in range(0, messages, BATCH):
