@@ -14,7 +14,7 @@ Moment = float | datetime
 
 @runtime_checkable
 class Queue(Protocol):
-    """put, get, ack, release, extend, and a look inside."""
+    """put, get, ack, release, extend, the same for coroutines (a...), and a look inside."""
 
     @property
     def name(self) -> str: ...
@@ -53,6 +53,42 @@ class Queue(Protocol):
     def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
     def release(self, message: Message, *, delay: Delay | None = None) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
+    async def aput(
+        self,
+        body: Any,
+        *,
+        deliver_at: Moment | None = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> str: ...
+
+    async def aput_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        deliver_at: Moment | None = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> Sequence[str]: ...
+
+    async def aget(
+        self, timeout: float | None = None, *, block: bool = True, lease: float | None = None
+    ) -> Message: ...
+    async def aget_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]: ...
+    async def aack(self, message: Message, *, durable: bool = False) -> None: ...
+    async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
+    async def arelease(self, message: Message, *, delay: Delay | None = None) -> None: ...
+    async def aextend(self, message: Message, seconds: float) -> None: ...
     def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]: ...
     def cancel(self, message_id: str) -> bool: ...
     def purge(self) -> int: ...

@@ -83,6 +83,7 @@ cdef class Kernel:
     cpdef void committed(self, u64 messages, u64 followed) noexcept
     cpdef int synced(self) except -1
     cpdef int tell(self, u64 receivers) except -1
+    cpdef void pass_on(self, u64 now_us) noexcept
 
     cdef void _wake_for(self, u64 slot, u64 now_us) noexcept
     cdef void _room(self) noexcept

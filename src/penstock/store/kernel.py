@@ -388,6 +388,12 @@ class Kernel:
             self.sleepers.wake(receivers)
         self.words.commit()
 
+    def pass_on(self, now_us: int) -> None:
+        """A sleeper was woken and wants nothing any more: what is due is somebody else's."""
+        if self.due(now_us) != 0:
+            self.sleepers.wake(1)
+            self.words.commit()
+
     def _wake_for(self, slot: int, now_us: int) -> None:
         """One receiver for a message that is due; all of them, to plan anew, for one that is the next of its list."""
         if self.words.load(L.H_SLEEPERS) == 0:

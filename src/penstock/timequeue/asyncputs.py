@@ -44,6 +44,11 @@ class AsyncPuts:
         self._gathered: list[_Waiting] = []
         self._working = False
 
+    @property
+    def idle(self) -> bool:
+        """Nothing gathers: nobody is overtaken."""
+        return not self._working
+
     async def put(self, entry: Entry, sync: bool, put_together: PutTogether) -> None:
         """``put_together`` puts entries as messages of their own."""
         loop = asyncio.get_running_loop()

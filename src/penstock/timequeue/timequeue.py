@@ -12,14 +12,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.errors import Misuse, PenstockError, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
+from penstock.errors import (
+    Misuse,
+    PenstockError,
+    QueueBusy,
+    QueueClosed,
+    QueueEmpty,
+    QueueFull,
+    QueueNotFound,
+    SyncFailed,
+)
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
 from penstock.timequeue import administration, forking, upkeep
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
-from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, queue_path
+from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, delay_us, queue_path
+from penstock.timequeue.asyncgets import AsyncGets, in_thread
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
@@ -57,6 +67,7 @@ class TimeQueue:
         self._clock = clock or Clock()
         self._closed = False
         self._async_puts = AsyncPuts()
+        self._async_gets = AsyncGets()
         self._id_prefix = ""
         self._client: Client | None = None
         self._open(progress)
@@ -255,6 +266,8 @@ class TimeQueue:
             body, 0 if delay is None else self._clock.wall_us(), deliver_at, delay, priority, type, key, headers
         )
         sync = self._is_synced(durability)
+        if not sync and self._async_puts.idle and self._producer.put_at_once(item):
+            return item.id(self._id_prefix)
         try:
             await self._async_puts.put(item, sync, self._put_together)
         except QueueFull:
@@ -263,6 +276,34 @@ class TimeQueue:
             seconds = check_seconds("timeout", timeout)
             await asyncio.get_running_loop().run_in_executor(None, self._put_when_room, [item], seconds, sync)
         return item.id(self._id_prefix)
+
+    async def aput_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        deliver_at: float | datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> MessageIds:
+        """``put_many`` for coroutines, in a thread. Cancelled, all of them may be in the queue, or none."""
+        check_several("aput_many", bodies, "; aput takes one")
+        return await in_thread(
+            self.put_many,
+            list(bodies),
+            deliver_at=deliver_at,
+            delay=delay,
+            priority=priority,
+            type=type,
+            key=key,
+            headers=headers,
+            timeout=timeout,
+            durability=durability,
+        )
 
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
@@ -309,9 +350,40 @@ class TimeQueue:
             raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
         return self._receive(min(most, L.SLOTS_MAX), check_seconds("wait", wait), lease)
 
-    def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
+    async def aget(self, timeout: float | None = None, *, block: bool = True, lease: float | None = None) -> Message:
+        """``get`` for coroutines: thousands may wait, one thread watches for all of them. First come, first served.
+
+        Cancelled, it has taken nothing: a message that was on its way goes to another one, or back to the queue.
+
+        >>> import asyncio, penstock
+        >>> q = penstock.create(path)
+        >>> async def echo():
+        ...     waiting = asyncio.create_task(q.aget(timeout=10))
+        ...     await q.aput("hello")
+        ...     async with await waiting as message:  # acknowledged at its end; released when it raises
+        ...         return message.body
+        >>> asyncio.run(echo()), q.stats().acks
+        ('hello', 1)
+        """
+        wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
+        found = await self._async_gets.get(self, 1, self._lease_us(lease), wait_s)
+        if not found:
+            raise QueueEmpty(self.name)
+        return found[0]
+
+    async def aget_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]:
+        """``get_many`` for coroutines."""
+        if most.__class__ is not int or most < 1:
+            raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
+        wait_s = check_seconds("wait", wait)
+        return await self._async_gets.get(self, min(most, L.SLOTS_MAX), self._lease_us(lease), wait_s)
+
+    def _lease_us(self, lease: float | None) -> int:
         self._mine()
-        lease_us = int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
+        return int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
+
+    def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
+        lease_us = self._lease_us(lease)
         return self._consumer.receive(most, wait_s, lease_us)
 
     # ------------------------------------------------------------ what becomes of a delivery
@@ -339,14 +411,42 @@ class TimeQueue:
 
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
         """Give it back: to its old place, or after ``delay``."""
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
         self._mine()
-        self._consumer.release(message, int(check_seconds("delay", seconds) * 1_000_000))
+        self._consumer.release(message, delay_us(delay))
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
         self._mine()
         self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
+
+    # The same for coroutines: at once if the lock is free, else by a thread. Begun, it is done, also when cancelled.
+
+    async def aack(self, message: Message, *, durable: bool = False) -> None:
+        await self.aack_many((message,), durable=durable)
+
+    async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
+        client = self._mine()
+        given = messages if messages.__class__ is tuple else list(messages)
+        try:
+            self._consumer.ack_at_once(given)
+        except QueueBusy:
+            await in_thread(self.ack_many, given)
+        if durable:
+            await in_thread(client.syncs.sync_index)
+
+    async def arelease(self, message: Message, *, delay: float | timedelta | None = None) -> None:
+        self._mine()
+        try:
+            self._consumer.release_at_once(message, delay_us(delay))
+        except QueueBusy:
+            await in_thread(self.release, message, delay=delay)
+
+    async def aextend(self, message: Message, seconds: float) -> None:
+        self._mine()
+        try:
+            self._consumer.extend_at_once(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
+        except QueueBusy:
+            await in_thread(self.extend, message, seconds)
 
     # ------------------------------------------------------------ claims
 
@@ -438,6 +538,7 @@ class TimeQueue:
         """
         if self._closed:
             return
+        self._async_gets.close(QueueClosed(f"{self.name}: this queue object is closed"))
         client = self._client
         try:
             if client is not None:
@@ -463,6 +564,7 @@ class TimeQueue:
     def _after_fork_in_child(self) -> None:
         """Our client is the parent's; the next call opens one of our own."""
         self._async_puts = AsyncPuts()  # no worker is here
+        self._async_gets = AsyncGets()
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
