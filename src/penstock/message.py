@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 WAITING = "waiting"
 PENDING = "pending"
 DONE = "done"
+LOST = "lost"  # its lease ended while a consumer held it: another receiver may have it
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

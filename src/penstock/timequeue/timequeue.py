@@ -34,6 +34,7 @@ from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client, Progress
+from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
@@ -447,6 +448,30 @@ class TimeQueue:
             self._consumer.extend_at_once(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
         except QueueBusy:
             await in_thread(self.extend, message, seconds)
+
+    def consumer(
+        self, prefetch: int = PREFETCH, *, wait: float | None = None, lease: float | None = None
+    ) -> QueueConsumer:
+        """A loop over messages, for threads and for coroutines (``async with``, ``async for``).
+
+        Asking for the next message acknowledges the one before, and nothing else does: a loop that is left by an
+        exception, ``break`` or ``return`` gives the message in hand back, unless it was acknowledged before. Up to
+        ``prefetch`` messages are taken at once; their leases are extended while work goes on, and what was not started
+        goes back at the end of the block. The loop ends when no message came for ``wait`` seconds; None: never.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = q.put_many(["a", "b", "c"])
+        >>> with q.consumer(wait=0) as consumer:
+        ...     for message in consumer:
+        ...         print(message.body)
+        a
+        b
+        c
+        """
+        wait_s = None if wait is None else check_seconds("wait", wait)
+        lease_s = self._lease_us(lease) / 1e6
+        return QueueConsumer(self, prefetch=prefetch, wait_s=wait_s, lease_s=lease_s)
 
     # ------------------------------------------------------------ claims
 
