@@ -46,7 +46,8 @@ class QueueConsumer:
         self._lease_s = lease_s
         self._clock = clock
         self._ready: deque[Message] = deque()  # taken, not started
-        self._hands: dict[object, Message] = {}  # by loop: what its body works on
+        self._unstarted: deque[Message] = deque()  # what was ready when it was told to stop
+        self._hands: dict[int, list[Message | None]] = {}  # of each loop: what its body works on
         self._done: list[Message] = []  # to be acknowledged
         self._left: deque[Message] = deque()  # by the loops of coroutines: to be given back
         self._taking = threading.Lock()  # for whoever empties the list of what is done
@@ -68,27 +69,25 @@ class QueueConsumer:
         return self._loop()
 
     def _loop(self) -> Iterator[Message]:
-        loop = object()
-        hands = self._hands
+        hand: list[Message | None] = [None]
+        self._hands[id(hand)] = hand
         take = self._ready.popleft
         done = self._done.append
         while True:
             try:
                 message = take()
             except IndexError:
+                hand[0] = None
                 if not self._fill():
+                    self._hands.pop(id(hand), None)
                     return
                 continue
-            if self._stopping:
-                self._ready.appendleft(message)
-                return
-            hands[loop] = message
+            hand[0] = message
             try:
                 yield message
             except BaseException:  # the loop is left: closed, dropped, or thrown into
-                self._leave(loop)
+                self._leave(hand)
                 raise
-            hands.pop(loop, None)
             done(message)
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -96,28 +95,26 @@ class QueueConsumer:
         return self._aloop()
 
     async def _aloop(self) -> AsyncIterator[Message]:
-        loop = object()
-        hands = self._hands
+        hand: list[Message | None] = [None]
+        self._hands[id(hand)] = hand
         take = self._ready.popleft
         done = self._done.append
         while True:
             try:
                 message = take()
             except IndexError:
+                hand[0] = None
                 if not await self._afill():
+                    self._hands.pop(id(hand), None)
                     return
                 continue
-            if self._stopping:
-                self._ready.appendleft(message)
-                return
-            hands[loop] = message
+            hand[0] = message
             try:
                 yield message
             except BaseException:  # the event loop does not wait for the lock: the background gives it back
-                if loop in hands:  # else the consumer was closed meanwhile
-                    self._left.append(hands.pop(loop))
+                self._left.append(message)
+                self._hands.pop(id(hand), None)
                 raise
-            hands.pop(loop, None)
             done(message)
 
     def _require_entered(self) -> None:
@@ -126,9 +123,10 @@ class QueueConsumer:
                 "loop over a consumer inside its block: with q.consumer() as consumer: for message in consumer:"
             )
 
-    def _leave(self, loop: object) -> None:
+    def _leave(self, hand: list[Message | None]) -> None:
         """A loop was left with a message in hand, of which nobody knows that it is done."""
-        message = self._hands.pop(loop, None)
+        self._hands.pop(id(hand), None)
+        message, hand[0] = hand[0], None
         if message is not None:
             self._give_back(message)
 
@@ -145,6 +143,8 @@ class QueueConsumer:
                 nap_s = NAP_S_MAX if end_s is None else max(min(end_s - self._clock(), NAP_S_MAX), 0.0)
                 found = self._queue.get_many(self._prefetch, wait=nap_s, lease=self._lease_s)
                 self._ready.extend(found)
+                if self._stopping:
+                    self.stop()
                 if not found and end_s is not None and self._clock() >= end_s:
                     return False
         return True
@@ -160,6 +160,8 @@ class QueueConsumer:
                 nap_s = NAP_S_MAX if end_s is None else max(min(end_s - self._clock(), NAP_S_MAX), 0.0)
                 found = await self._queue.aget_many(self._prefetch, wait=nap_s, lease=self._lease_s)
                 self._ready.extend(found)
+                if self._stopping:
+                    self.stop()
                 if not found and end_s is not None and self._clock() >= end_s:
                     return False
         return True
@@ -196,10 +198,10 @@ class QueueConsumer:
             raise
 
     def _take_done(self) -> list[Message]:
-        """Without those that the loop's body has answered itself. Loops may append meanwhile."""
+        """Loops may append meanwhile. Those that a body has answered itself are among them, and no longer ours."""
         with self._taking:
             count = len(self._done)
-            done = [message for message in self._done[:count] if message.state == PENDING]
+            done = self._done[:count]
             del self._done[:count]
         return done
 
@@ -250,7 +252,8 @@ class QueueConsumer:
                     self._extend(message)
 
     def _held(self) -> list[Message]:
-        return [*self._hands.copy().values(), *self._ready.copy(), *self._done.copy()]
+        in_hand = [message for (message,) in list(self._hands.values()) if message is not None]
+        return [*in_hand, *self._ready.copy(), *self._unstarted.copy(), *self._done.copy()]
 
     def _extend(self, message: Message) -> None:
         if message.state != PENDING:
@@ -269,12 +272,15 @@ class QueueConsumer:
     def stop(self) -> None:
         """Let every loop end when it asks for its next message. May be called by a signal handler."""
         self._stopping = True
+        while self._ready:
+            with contextlib.suppress(IndexError):  # a loop has just taken it
+                self._unstarted.append(self._ready.popleft())
 
     def close(self) -> None:
         """Acknowledge what is done, give back the rest: what is in hand and what was not started."""
-        self._stopping = True
         if self._closed:
             return
+        self.stop()
         self._closed = True
         self._ended.set()
         if self._keeper is not None:
@@ -284,12 +290,11 @@ class QueueConsumer:
                 self.flush()
         finally:
             with self._answering:
-                for loop in list(self._hands):
-                    self._leave(loop)
-                while self._left:
-                    self._give_back(self._left.popleft())
-                while self._ready:
-                    self._give_back(self._ready.pop())
+                for hand in list(self._hands.values()):
+                    self._leave(hand)
+                for held in (self._left, self._unstarted):
+                    while held:
+                        self._give_back(held.pop())
 
     def __enter__(self) -> QueueConsumer:
         if self._entered:
@@ -311,8 +316,8 @@ class QueueConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """By a thread, since it may have to wait for the lock. Cancelled, it goes on to its end all the same."""
-        self._stopping = True
+        self.stop()
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))
 
     def __repr__(self) -> str:
-        return f"<QueueConsumer of {self._queue.name}, {len(self._ready)} not started>"
+        return f"<QueueConsumer of {self._queue.name}, {len(self._ready) + len(self._unstarted)} not started>"
