@@ -20,7 +20,7 @@ from penstock.cli import exits
 from .conftest import END_S, Run, Start
 
 JOBS = """
-import asyncio, os, signal, sys, time
+import asyncio, os, signal, subprocess, sys, time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -57,6 +57,12 @@ def slowly(message):
     while not (HERE / "go").exists():
         time.sleep(0.01)
     note(message)
+
+def start_another(message):
+    if message.attempts == 1:
+        child = subprocess.Popen(["sleep", "60"])
+        (HERE / "another").write_text(str(child.pid))
+        child.wait()
 
 def leave(message):
     note(message)
@@ -150,10 +156,29 @@ def test_a_worker_that_is_killed_is_started_again_and_its_message_comes_back(
 def test_a_function_that_ends_its_process_is_no_end_of_the_pool(start: Start, small: Path, folder: Path) -> None:
     fill(small, 1)
     process = start("work", small, "jobs:leave", "--retry-delay", "0", "--json")
-    until(lambda: len(notes(folder)) >= 2)
+    until(lambda: len(notes(folder)) >= 4)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=END_S)
+    out, _ = process.communicate(timeout=END_S)
     assert left(small) == (1, 0, 0)
+    pauses = [event["again_s"] for event in events(out) if event["event"] == "crashed"]
+    assert pauses[:3] == [0.1, 0.2, 0.4], "later and later, if it does nothing but die"
+
+
+def test_once_ends_when_its_worker_dies(run: Run, small: Path, folder: Path) -> None:
+    fill(small, 1)
+    run("work", small, "jobs:die_first", "--once", code=exits.NOTHING)
+    assert notes(folder) == ["m0"]
+    assert left(small)[2] == 0
+
+
+def test_what_the_function_started_is_killed_with_it_when_it_is_over_its_time(
+    start: Start, small: Path, folder: Path
+) -> None:
+    fill(small, 1)
+    process = start("work", small, "jobs:start_another", "--time-limit", "300ms", "--until-empty")
+    process.communicate(timeout=END_S)
+    pid = int((folder / "another").read_text())
+    until(lambda: not _alive(pid))
 
 
 def test_a_worker_over_its_time_is_killed_and_its_message_comes_back(start: Start, small: Path, folder: Path) -> None:

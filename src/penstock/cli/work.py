@@ -66,6 +66,7 @@ class _Process:
                 pass_fds=(theirs, ours_to_hold),
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the pool alone, and what the function starts is killed with it
             )
         finally:
             os.close(theirs)
@@ -81,9 +82,14 @@ class _Process:
         *lines, self.unread = self.unread.split(b"\n")
         return [json_format.loads(line) for line in lines]
 
-    def signal(self, number: int) -> None:
+    def stop(self) -> None:
         if self.running is not None:
-            self.running.send_signal(number)  # nothing happens if it has ended
+            self.running.terminate()  # nothing happens if it has ended
+
+    def kill(self) -> None:
+        if self.running is not None and self.running.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.running.pid, signal.SIGKILL)
 
     def ended(self) -> None:
         os.close(self.reports)
@@ -122,7 +128,7 @@ class _Pool:
                     self._look_at(process)
         finally:
             for process in self._processes:
-                process.signal(signal.SIGKILL)
+                process.kill()
                 if process.running is not None:
                     process.running.wait()
                     process.ended()
@@ -149,14 +155,12 @@ class _Pool:
         self._asked = len(self._signals)
         if first and len(self._signals) == 1:
             self._log("stopping", text="stopping: what is in hand is finished; again to stop at once")
-            self._end_all(signal.SIGTERM)
+            for process in self._processes:
+                process.stop()
         else:
             self._log("killing", text="stopping at once: what is in hand goes back to the queue")
-            self._end_all(signal.SIGKILL)
-
-    def _end_all(self, number: int) -> None:
-        for process in self._processes:
-            process.signal(number)
+            for process in self._processes:
+                process.kill()
 
     def _start_due(self) -> None:
         if self._signals or self.unusable is not None:
@@ -180,7 +184,7 @@ class _Pool:
             self._ended(process, status)
         elif self._is_over_time(process):
             process.over_time = True
-            process.signal(signal.SIGKILL)
+            process.kill()
 
     def _is_over_time(self, process: _Process) -> bool:
         limit_s = self._time_limit_s
@@ -205,7 +209,8 @@ class _Pool:
                 self._log("failed", process, text=text, seconds=seconds, **report)
         elif event == "unusable":
             self.unusable = f"{self._orders['function']}: {report['error']}"
-            self._end_all(signal.SIGTERM)
+            for other in self._processes:
+                other.stop()
 
     def _ended(self, process: _Process, status: int) -> None:
         if status in (0, UNUSABLE) or self._signals or self.unusable is not None:
@@ -220,16 +225,21 @@ class _Pool:
             how = f"took longer than {self._time_limit_s:g} s and was killed"
         else:
             self.counts["crashed"] += 1
-        self._restart(process)
-        again_s = round(process.start_s - time.monotonic(), 3)
-        held = f"; message {process.message} goes back to the queue" if process.message else ""
-        text = f"it {how}{held}; started again in {again_s:g} s"
+        text = f"it {how}" + (f"; message {process.message} goes back to the queue" if process.message else "")
+        again_s = None
+        if self._orders["once"]:
+            process.finished = True
+        else:
+            again_s = self._restart(process)
+            text += f"; started again in {again_s:g} s"
         event = "over_time" if process.over_time else "crashed"
         self._log(event, process, text=text, status=status, message=process.message, again_s=again_s)
 
-    def _restart(self, process: _Process) -> None:
-        process.start_s = time.monotonic() + min(BACKOFF_S * 2.0**process.crashes, BACKOFF_S_MAX)
-        process.crashes = min(process.crashes + 1, 30)
+    def _restart(self, process: _Process) -> float:
+        pause_s = min(BACKOFF_S * 2.0 ** min(process.crashes, 20), BACKOFF_S_MAX)
+        process.start_s = time.monotonic() + pause_s
+        process.crashes += 1
+        return pause_s
 
     def _log(
         self,

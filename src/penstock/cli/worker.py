@@ -130,7 +130,7 @@ def main() -> int:
     orders = json.loads(sys.argv[1])
     worker = Worker(orders, _reporter(orders["reports"]))
     signal.signal(signal.SIGTERM, worker.stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the pool passes it on in its own way
+    signal.signal(signal.SIGINT, worker.stop)
     threading.Thread(target=_watch, args=(orders["lifeline"], worker), daemon=True).start()
     if orders["quiet_stdout"]:
         os.dup2(2, 1)  # standard output is the log's

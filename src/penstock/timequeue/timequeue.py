@@ -563,7 +563,6 @@ class TimeQueue:
         """
         if self._closed:
             return
-        self._async_gets.close(QueueClosed(f"{self.name}: this queue object is closed"))
         client = self._client
         try:
             if client is not None:
@@ -572,6 +571,7 @@ class TimeQueue:
             if client is None or client.closed:
                 self._closed = True
                 self._client = None
+                self._async_gets.close(QueueClosed(f"{self.name}: this queue object is closed"))
 
     def _leave(self, client: Client) -> None:
         try:
