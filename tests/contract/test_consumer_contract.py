@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock import Misuse
 from tests.conftest import Queues, SimulatedClock
+from tests.contract.test_queue_contract import KINDS
 
 LONG_S = 20.0
 
@@ -29,9 +30,9 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-@pytest.fixture
-def q(queue: Queues) -> penstock.TimeQueue:
-    made = queue(slots=1000, data_bytes=1 << 20)
+@pytest.fixture(params=KINDS)
+def q(request: pytest.FixtureRequest, queue: Queues) -> penstock.TimeQueue:
+    made = KINDS[request.param](queue).make(slots=1000, data_bytes=1 << 20)
     made.put_many(range(10))
     return made
 
