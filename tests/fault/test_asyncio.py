@@ -155,7 +155,7 @@ def test_the_loop_goes_on_while_the_lock_is_held_by_a_process_that_is_stopped(
             )
         ]
         await asyncio.sleep(0.3)
-        assert not any(task.done() for task in work)
+        assert [task for task in work if task.done()] == []
         child.kill()
         answers = await asyncio.gather(*work, return_exceptions=True)
         ticking.cancel()

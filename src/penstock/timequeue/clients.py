@@ -44,6 +44,7 @@ DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an 
 RETIRED_A_TURN_MAX = 256
 FORGET_S_MAX = 10.0
 OFFER = "offer"
+NOT_WAITING = (False,)
 TOMBSTONE = bytes(L.WORD_BYTES)
 
 
@@ -171,10 +172,16 @@ class Client:
                 return self._turn(me, work, arguments, False)
             finally:
                 self.mutex.release()
-        if self.mutex.locked():  # type: ignore[union-attr] # taken after this look: we wait for a turn
-            raise QueueBusy(self.name, waited_s=0)
-        with self.mutex:
+        acquired: list[Any] = []
+        try:
+            # A single C call: no interrupt comes in between.
+            acquired.extend(map(self.mutex.acquire, NOT_WAITING))  # type: ignore[arg-type]
+            if True not in acquired:
+                raise QueueBusy(self.name, waited_s=0)
             return self._turn(me, work, arguments, False)
+        finally:
+            if True in acquired:
+                self.mutex.release()
 
     def _turn(self, me: int, work: Callable[..., Any], arguments: tuple[Any, ...], patient: bool) -> Any:
         self.holder = me
