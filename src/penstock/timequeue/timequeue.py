@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 from penstock.errors import (
     Misuse,
     PenstockError,
-    QueueBusy,
     QueueClosed,
     QueueEmpty,
     QueueFull,
@@ -25,11 +23,11 @@ from penstock.errors import (
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
-from penstock.timequeue import administration, forking, upkeep
+from penstock.timequeue import administration, coroutines, forking, upkeep
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, delay_us, queue_path
-from penstock.timequeue.asyncgets import AsyncGets, in_thread
+from penstock.timequeue.asyncgets import AsyncGets
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
@@ -238,74 +236,6 @@ class TimeQueue:
         """Forget a publisher: its numbers may be published again. False if there is none of this name."""
         return forget(self._mine(), name, wait_s=self._busy_s)
 
-    async def aput(
-        self,
-        body: Any,
-        *,
-        deliver_at: float | datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
-        timeout: float | None = None,
-        durability: str | None = None,
-    ) -> str:
-        """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
-
-        Cancelled while it waits, the message may or may not be in the queue.
-
-        >>> import asyncio, penstock
-        >>> q = penstock.create(path)
-        >>> async def many():
-        ...     return await asyncio.gather(*(q.aput(n) for n in range(3)))
-        >>> len(asyncio.run(many())), q.qsize()
-        (3, 3)
-        """
-        self._mine()
-        item = entry(
-            body, 0 if delay is None else self._clock.wall_us(), deliver_at, delay, priority, type, key, headers
-        )
-        sync = self._is_synced(durability)
-        if not sync and self._async_puts.idle and self._producer.put_at_once(item):
-            return item.id(self._id_prefix)
-        try:
-            await self._async_puts.put(item, sync, self._put_together)
-        except QueueFull:
-            if timeout is None:
-                raise
-            seconds = check_seconds("timeout", timeout)
-            await asyncio.get_running_loop().run_in_executor(None, self._put_when_room, [item], seconds, sync)
-        return item.id(self._id_prefix)
-
-    async def aput_many(
-        self,
-        bodies: Iterable[Any],
-        *,
-        deliver_at: float | datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
-        timeout: float | None = None,
-        durability: str | None = None,
-    ) -> MessageIds:
-        """``put_many`` for coroutines, in a thread. Cancelled, all of them may be in the queue, or none."""
-        check_several("aput_many", bodies, "; aput takes one")
-        return await in_thread(
-            self.put_many,
-            list(bodies),
-            deliver_at=deliver_at,
-            delay=delay,
-            priority=priority,
-            type=type,
-            key=key,
-            headers=headers,
-            timeout=timeout,
-            durability=durability,
-        )
-
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
             return self._sync
@@ -351,34 +281,6 @@ class TimeQueue:
             raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
         return self._receive(min(most, L.SLOTS_MAX), check_seconds("wait", wait), lease)
 
-    async def aget(self, timeout: float | None = None, *, block: bool = True, lease: float | None = None) -> Message:
-        """``get`` for coroutines: thousands may wait, one thread watches for all of them. First come, first served.
-
-        Cancelled, it has taken nothing: a message that was on its way goes to another one, or back to the queue.
-
-        >>> import asyncio, penstock
-        >>> q = penstock.create(path)
-        >>> async def echo():
-        ...     waiting = asyncio.create_task(q.aget(timeout=10))
-        ...     await q.aput("hello")
-        ...     async with await waiting as message:  # acknowledged at its end; released when it raises
-        ...         return message.body
-        >>> asyncio.run(echo()), q.stats().acks
-        ('hello', 1)
-        """
-        wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
-        found = await self._async_gets.get(self, 1, self._lease_us(lease), wait_s)
-        if not found:
-            raise QueueEmpty(self.name)
-        return found[0]
-
-    async def aget_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]:
-        """``get_many`` for coroutines."""
-        if most.__class__ is not int or most < 1:
-            raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
-        wait_s = check_seconds("wait", wait)
-        return await self._async_gets.get(self, min(most, L.SLOTS_MAX), self._lease_us(lease), wait_s)
-
     def _lease_us(self, lease: float | None) -> int:
         self._mine()
         return int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
@@ -420,35 +322,6 @@ class TimeQueue:
         self._mine()
         self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
 
-    # The same for coroutines: at once if the lock is free, else by a thread. Begun, it is done, also when cancelled.
-
-    async def aack(self, message: Message, *, durable: bool = False) -> None:
-        await self.aack_many((message,), durable=durable)
-
-    async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
-        client = self._mine()
-        given = messages if messages.__class__ is tuple else list(messages)
-        try:
-            self._consumer.ack_at_once(given)
-        except QueueBusy:
-            await in_thread(self.ack_many, given)
-        if durable:
-            await in_thread(client.syncs.sync_index)
-
-    async def arelease(self, message: Message, *, delay: float | timedelta | None = None) -> None:
-        self._mine()
-        try:
-            self._consumer.release_at_once(message, delay_us(delay))
-        except QueueBusy:
-            await in_thread(self.release, message, delay=delay)
-
-    async def aextend(self, message: Message, seconds: float) -> None:
-        self._mine()
-        try:
-            self._consumer.extend_at_once(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
-        except QueueBusy:
-            await in_thread(self.extend, message, seconds)
-
     def consumer(
         self, prefetch: int = PREFETCH, *, wait: float | None = None, lease: float | None = None
     ) -> QueueConsumer:
@@ -472,6 +345,17 @@ class TimeQueue:
         wait_s = None if wait is None else check_seconds("wait", wait)
         lease_s = self._lease_us(lease) / 1e6
         return QueueConsumer(self, prefetch=prefetch, wait_s=wait_s, lease_s=lease_s)
+
+    # ------------------------------------------------------------ the same for coroutines
+
+    aput = coroutines.aput
+    aput_many = coroutines.aput_many
+    aget = coroutines.aget
+    aget_many = coroutines.aget_many
+    aack = coroutines.aack
+    aack_many = coroutines.aack_many
+    arelease = coroutines.arelease
+    aextend = coroutines.aextend
 
     # ------------------------------------------------------------ claims
 
