@@ -20,7 +20,7 @@ from penstock.cli import exits
 from .conftest import END_S, Run, Start
 
 JOBS = """
-import asyncio, os, signal, subprocess, sys, time
+import asyncio, multiprocessing, os, signal, subprocess, sys, time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -67,6 +67,27 @@ def start_another(message):
 def leave(message):
     note(message)
     sys.exit(3)
+
+def leave_quietly(message):
+    note(message)
+    if message.attempts == 1:
+        sys.exit(0)
+
+def leave_answered(message):
+    note(message)
+    message.ack()
+    sys.exit(0)
+
+def start_a_fork(message):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    child.start()
+    child.terminate()
+    child.join(10)
+    (HERE / "ended").write_text(str(child.exitcode))
+    child.kill()
+
+def raise_much(message):
+    raise ValueError("x" * 1_000_000)
 """
 
 
@@ -162,6 +183,56 @@ def test_a_function_that_ends_its_process_is_no_end_of_the_pool(start: Start, sm
     assert left(small) == (1, 0, 0)
     pauses = [event["again_s"] for event in events(out) if event["event"] == "crashed"]
     assert pauses[:3] == [0.1, 0.2, 0.4], "later and later, if it does nothing but die"
+
+
+def test_a_function_that_ends_its_process_without_an_error_does_not_say_that_the_queue_is_empty(
+    start: Start, small: Path, folder: Path
+) -> None:
+    fill(small, 3)
+    process = start("work", small, "jobs:leave_quietly", "--retry-delay", "0", "--until-empty")
+    process.communicate(timeout=END_S)
+    assert process.returncode == exits.OK
+    assert left(small) == (0, 0, 3)
+    assert sorted(notes(folder)) == ["m0", "m0", "m1", "m1", "m2", "m2"]
+
+
+def test_a_function_that_acknowledges_and_ends_its_process_has_not_crashed(
+    start: Start, small: Path, folder: Path
+) -> None:
+    fill(small, 3)
+    process = start("work", small, "jobs:leave_answered", "--until-empty", "--json")
+    out, _ = process.communicate(timeout=END_S)
+    assert left(small) == (0, 0, 3)
+    assert notes(folder) == ["m0", "m1", "m2"]
+    assert "crashed" not in {event["event"] for event in events(out)}
+
+
+def test_what_the_function_forks_can_be_terminated(run: Run, small: Path, folder: Path) -> None:
+    fill(small, 1)
+    run("work", small, "jobs:start_a_fork", "--once")
+    assert int((folder / "ended").read_text()) == -signal.SIGTERM
+
+
+def test_a_report_that_a_signal_cuts_short_is_sent_to_its_end(start: Start, small: Path, folder: Path) -> None:
+    fill(small, 1)
+    process = start("work", small, "jobs:raise_much", "--json", "--retry-delay", "1h")
+    until(lambda: left(small)[1] == 1)
+    os.kill(process.pid, signal.SIGSTOP)  # so that the worker waits in the middle of its report
+    time.sleep(0.3)
+    for worker in _children(process.pid):
+        for _ in range(3):
+            os.kill(worker, signal.SIGTERM)
+            time.sleep(0.05)
+    os.kill(process.pid, signal.SIGCONT)
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=END_S)
+    assert process.returncode == exits.TERMINATED, error
+    assert left(small)[1:] == (0, 0)
+    assert {event["event"] for event in events(out)} >= {"failed", "ended"}
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_once_ends_when_its_worker_dies(run: Run, small: Path, folder: Path) -> None:

@@ -53,6 +53,7 @@ class _Process:
         self.crashes = 0
         self.start_s = 0.0  # not before
         self.over_time = False
+        self.said_finished = False
         self.finished = False
 
     def start(self, orders: dict[str, Any]) -> None:
@@ -73,6 +74,7 @@ class _Process:
             os.close(ours_to_hold)
         self.message = None
         self.over_time = False
+        self.said_finished = False
         self.unread = b""
 
     def read(self) -> list[dict[str, Any]]:
@@ -207,6 +209,8 @@ class _Pool:
             else:
                 text = f"message {report['id']} failed, and is tried again: {report['error']}"
                 self._log("failed", process, text=text, seconds=seconds, **report)
+        elif event == "finished":
+            process.said_finished = True
         elif event == "unusable":
             self.unusable = f"{self._orders['function']}: {report['error']}"
             for other in self._processes:
@@ -214,7 +218,8 @@ class _Pool:
 
     def _ended(self, process: _Process, status: int) -> None:
         if status in (0, UNUSABLE) or self._signals or self.unusable is not None:
-            process.finished = status == 0 and (self._orders["once"] or self._orders["until_empty"])
+            finds_nothing = self._orders["until_empty"] and process.said_finished
+            process.finished = status == 0 and (self._orders["once"] or finds_nothing)
             self._log("ended", process, quiet=True, status=status)
             if status == 0 and not process.finished:
                 self._restart(process)  # the function has ended the process

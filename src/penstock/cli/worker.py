@@ -22,6 +22,7 @@ import penstock
 from penstock.message import PENDING, Message
 from penstock.timequeue import QueueConsumer
 
+STOPS = (signal.SIGTERM, signal.SIGINT)
 UNUSABLE = 2  # the function cannot be had: starting again would not help
 
 Report = Callable[..., None]
@@ -82,6 +83,7 @@ class Worker:
                     self._one(work, message, consumer)
                     if once:
                         consumer.stop()
+        self._report("finished")
         return 0
 
     def _one(self, work: Work, message: Message, consumer: QueueConsumer) -> None:
@@ -93,7 +95,8 @@ class Worker:
             if message.state == PENDING:
                 _release(message, self._orders["retry_delay"])
         except BaseException:  # exit() in the function, say: with this process the message goes back
-            message.release(delay=self._orders["retry_delay"])
+            if message.state == PENDING:
+                _release(message, self._orders["retry_delay"])
             raise
         else:
             self._report("done", id=message.id)
@@ -113,7 +116,9 @@ def _line(error: BaseException) -> str:
 def _reporter(fd: int) -> Report:
     def report(event: str, **fields: Any) -> None:
         try:
-            os.write(fd, json.dumps({"event": event, **fields}).encode() + b"\n")
+            line = json.dumps({"event": event, **fields}).encode() + b"\n"
+            while line:  # a signal may cut a write short, and half a line would be no report
+                line = line[os.write(fd, line) :]
         except OSError:  # the pool is gone: its lifeline ends us
             pass
 
@@ -126,11 +131,31 @@ def _watch(lifeline: int, worker: Worker) -> None:
     worker.stop()
 
 
+class _Forks:
+    """What the function forks is no worker: it ends when it is told to, also in its first moment."""
+
+    def __init__(self) -> None:
+        self._before = threading.local()
+
+    def before(self) -> None:
+        self._before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+
+    def in_parent(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before.mask)
+
+    def in_child(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.in_parent()
+
+
 def main() -> int:
     orders = json.loads(sys.argv[1])
     worker = Worker(orders, _reporter(orders["reports"]))
-    signal.signal(signal.SIGTERM, worker.stop)
-    signal.signal(signal.SIGINT, worker.stop)
+    for number in STOPS:
+        signal.signal(number, worker.stop)
+    forks = _Forks()
+    os.register_at_fork(before=forks.before, after_in_parent=forks.in_parent, after_in_child=forks.in_child)
     threading.Thread(target=_watch, args=(orders["lifeline"], worker), daemon=True).start()
     if orders["quiet_stdout"]:
         os.dup2(2, 1)  # standard output is the log's
