@@ -68,6 +68,7 @@ cdef class Kernel:
     cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
     cpdef int extend(self, u64 slot, u64 lease_us) except -1
     cpdef int release(self, u64 slot, u64 client, u64 deliver_us, u64 now_us) except -1
+    cpdef int unclaim(self, u64 slot, u64 client, u64 now_us) except -1
     @cython.locals(slot=u64, client=u64, done=u64)
     cpdef u64 expire(self, u64 boot_us, u64 now_us, u64 most) except? 0
     cpdef u64 chain_head(self, u64 client) noexcept

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from penstock.errors import Corrupt, LeaseLost, PenstockError, QueueBusy, QueueClosed
+from penstock.errors import Corrupt, PenstockError, QueueBusy, QueueClosed
 from penstock.message import Message
 from penstock.timequeue.clients import Client
 from penstock.timequeue.leases import Consumer, Look
@@ -36,7 +36,10 @@ class Source(Protocol):
 
     @property
     def _consumer(self) -> Consumer: ...
+    @property
+    def name(self) -> str: ...
     def _mine(self) -> Client: ...
+    def unget(self, messages: list[Message]) -> None: ...
 
 
 async def in_thread(work: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
@@ -48,10 +51,11 @@ async def in_thread(work: Callable[P, Result], *arguments: P.args, **options: P.
 class _Parcel:
     """Messages on their way to a coroutine. Dropped unopened, by whomever, they go back."""
 
-    __slots__ = ("_gets", "_messages")
+    __slots__ = ("_gets", "_messages", "_source")
 
-    def __init__(self, gets: AsyncGets, messages: list[Message]) -> None:
+    def __init__(self, gets: AsyncGets, source: Source, messages: list[Message]) -> None:
         self._gets = gets
+        self._source = source
         self._messages = messages
 
     def open(self) -> list[Message]:
@@ -61,7 +65,7 @@ class _Parcel:
     def give_back(self) -> None:
         messages = self.open()
         if messages:
-            self._gets.give_back(messages)
+            self._gets.give_back(self._source, messages)
 
     def __del__(self) -> None:
         self.give_back()
@@ -110,8 +114,9 @@ class AsyncGets:
         self._line: dict[_Waiting, None] = {}
         self._watching = False
         self._at_once = 0
-        self._returned: deque[list[Message]] = deque()
+        self._returned: deque[tuple[Source, list[Message]]] = deque()
         self._returning = threading.Lock()  # held by the thread that gives back
+        self._disowned = False
 
     async def get(self, source: Source, most: int, lease_us: int, wait_s: float | None) -> list[Message]:
         """Up to ``most``; none after ``wait_s`` seconds (None: for ever) is an empty list."""
@@ -136,7 +141,7 @@ class AsyncGets:
         begun = False
         try:
             loop = asyncio.get_running_loop()
-            reading = loop.run_in_executor(None, lambda: _Parcel(self, consumer.messages(look)))
+            reading = loop.run_in_executor(None, lambda: _Parcel(self, source, consumer.messages(look)))
             begun = True
         finally:
             if not begun:  # the loop's threads are shut down, say
@@ -233,7 +238,7 @@ class AsyncGets:
     def _hand_out(self, first: list[_Waiting], found: list[Message]) -> None:
         messages = iter(found)
         parts = [(waiting, list(islice(messages, waiting.most))) for waiting in first]
-        self._tell([(waiting, _Parcel(self, part), None) for waiting, part in parts if part])
+        self._tell([(waiting, _Parcel(self, waiting.source, part), None) for waiting, part in parts if part])
 
     def _tell(self, answers: list[_Answer]) -> None:
         """One call into each loop, not one for each coroutine. Whoever has an answer is out of the line."""
@@ -246,9 +251,11 @@ class AsyncGets:
 
     # ------------------------------------------------------------ giving back
 
-    def give_back(self, messages: list[Message]) -> None:
+    def give_back(self, source: Source, messages: list[Message]) -> None:
         """Soon, by a thread: a finalizer or a coroutine that is cancelled must not wait. Takes no lock of ours."""
-        self._returned.append(messages)
+        if self._disowned:
+            return
+        self._returned.append((source, messages))
         if self._returning.acquire(blocking=False):
             try:
                 threading.Thread(target=self._return_all, name="penstock returns", daemon=True).start()
@@ -259,12 +266,15 @@ class AsyncGets:
         while True:
             try:
                 while self._returned:
-                    for message in self._returned.popleft():
-                        _release(message)
+                    _unget(*self._returned.popleft())
             finally:
                 self._returning.release()
             if not self._returned or not self._returning.acquire(blocking=False):
                 return
+
+    def disown(self) -> None:
+        """In the child of a fork: what is on its way is the parent's."""
+        self._disowned = True
 
     def close(self, error: QueueClosed) -> None:
         """The queue object is closed: nobody waits for it any more."""
@@ -281,13 +291,13 @@ def _look_at_once(source: Source, most: int, lease_us: int) -> Look | None:
     return None if look.again else look
 
 
-def _release(message: Message) -> None:
+def _unget(source: Source, messages: list[Message]) -> None:
     try:
-        message.release()
-    except (LeaseLost, QueueClosed):  # it is back already
+        source.unget(messages)
+    except QueueClosed:  # they are back already
         pass
     except (PenstockError, OSError) as error:
-        log.warning("%s: it returns when its lease ends: it was not given back: %s", message.id, error)
+        log.warning("%s: %d return when their lease ends: not given back: %s", source.name, len(messages), error)
 
 
 def _deliver(answers: list[Any]) -> None:

@@ -2,8 +2,9 @@
 
 Only asking for the next message acknowledges the one before. However else a loop is left, by an exception, ``break`` or
 ``return``, the message in hand goes back, unless it was answered before. Acknowledgements are gathered and sent
-together; a background thread sends those that wait, and keeps the leases of all that is held while work goes on. Knows
-a queue only by its public interface: what a killed process held comes back by the queue's own means.
+together; a background thread sends those that wait, and keeps the leases of all that is held while work goes on. What
+was never handed out goes back without an attempt. Knows a queue only by its public interface: what a killed process
+held comes back by the queue's own means.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from types import TracebackType
 from penstock.errors import LeaseLost, Misuse, PenstockError, QueueClosed
 from penstock.interface import Queue
 from penstock.message import LOST, PENDING, Message
+from penstock.timequeue import forking
 
 PREFETCH = 100
 PREFETCH_MAX = 10_000  # all of it is extended one by one, and given back when the consumer closes
@@ -60,7 +62,9 @@ class QueueConsumer:
         self._closed = False
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
+        self._disowned = False
         self.lost = 0
+        forking.note(self)
 
     # ------------------------------------------------------------ the loops
 
@@ -130,6 +134,15 @@ class QueueConsumer:
         if message is not None:
             self._give_back(message)
 
+    def _after_fork_in_child(self) -> None:
+        """What is held is the parent's: a loop that goes on here ends. Threads that had a lock of ours are not here."""
+        self._disowned = self._stopping = self._closed = True
+        self._answering = threading.Lock()
+        self._taking = threading.Lock()
+        self._filling = threading.Lock()
+        for held in (self._ready, self._unstarted, self._left, self._hands, self._done):
+            held.clear()
+
     # ------------------------------------------------------------ taking
 
     def _fill(self) -> bool:
@@ -170,7 +183,7 @@ class QueueConsumer:
 
     def flush(self) -> None:
         """Send the acknowledgements that wait for others. By itself that happens twenty times a second."""
-        if not self._done:
+        if not self._done or self._disowned:
             return
         with self._answering:
             self._flush()
@@ -182,11 +195,11 @@ class QueueConsumer:
         except LeaseLost:
             self._note_lost(done)
         except BaseException:
-            self._done[:0] = done  # the next flush tries again
+            self._put_back(done)
             raise
 
     async def _aflush(self) -> None:
-        if not self._done:
+        if not self._done or self._disowned:
             return
         done = self._take_done()
         try:
@@ -194,8 +207,13 @@ class QueueConsumer:
         except LeaseLost:
             self._note_lost(done)
         except (PenstockError, OSError):
-            self._done[:0] = done
+            self._put_back(done)
             raise
+
+    def _put_back(self, done: list[Message]) -> None:
+        """The next flush tries again."""
+        with self._taking:
+            self._done[:0] = done
 
     def _take_done(self) -> list[Message]:
         """Loops may append meanwhile. Those that a body has answered itself are among them, and no longer ours."""
@@ -217,7 +235,7 @@ class QueueConsumer:
         log.warning("%s: its lease ended before it was acknowledged: it is delivered again", message.id)
 
     def _give_back(self, message: Message) -> None:
-        if message.state != PENDING:
+        if message.state != PENDING or self._disowned:
             return
         try:
             message.release()
@@ -225,6 +243,8 @@ class QueueConsumer:
             message.state = LOST
         except QueueClosed:
             pass  # with the queue object all that it held went back
+        except Misuse:  # in a finalizer that interrupted a call of this queue: the background does it
+            self._left.append(message)
         except (PenstockError, OSError) as error:
             log.warning("%s: it was not given back, and returns when its lease ends: %s", message.id, error)
 
@@ -242,8 +262,7 @@ class QueueConsumer:
     def keep(self) -> None:
         """What the background does again and again: acknowledge what is done, extend what has been held for long."""
         self.flush()
-        while self._left:
-            self._give_back(self._left.popleft())
+        self._give_back_left()
         now_s = self._clock()
         if now_s - self._extended_s >= self._lease_s / EXTENSIONS_A_LEASE:
             self._extended_s = now_s
@@ -292,9 +311,23 @@ class QueueConsumer:
             with self._answering:
                 for hand in list(self._hands.values()):
                     self._leave(hand)
-                for held in (self._left, self._unstarted):
-                    while held:
-                        self._give_back(held.pop())
+                self._give_back_left()
+                self._unget_unstarted()
+
+    def _give_back_left(self) -> None:
+        for _ in range(len(self._left)):
+            self._give_back(self._left.popleft())
+
+    def _unget_unstarted(self) -> None:
+        unstarted = list(self._unstarted)
+        self._unstarted.clear()
+        try:
+            if unstarted:
+                self._queue.unget(unstarted)
+        except QueueClosed:
+            pass  # with the queue object all that it held went back
+        except (PenstockError, OSError) as error:
+            log.warning("%s: %d return when their lease ends: %s", self._queue.name, len(unstarted), error)
 
     def __enter__(self) -> QueueConsumer:
         if self._entered:
@@ -315,9 +348,15 @@ class QueueConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """By a thread, since it may have to wait for the lock. Cancelled, it goes on to its end all the same."""
+        """By a thread, since it may have to wait for the lock. Cancelled, it ends first all the same: whoever comes
+        after it may close the queue, with which what is done and not acknowledged would come back."""
         self.stop()
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))
+        closing = asyncio.get_running_loop().run_in_executor(None, self.close)
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])
+            raise
 
     def __repr__(self) -> str:
         return f"<QueueConsumer of {self._queue.name}, {len(self._ready) + len(self._unstarted)} not started>"

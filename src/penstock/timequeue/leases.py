@@ -160,8 +160,10 @@ class Consumer:
         owner = self._client.owner
         for delivery in deliveries:
             if self._kernel.holds(delivery.slot, delivery.number, delivery.attempts, owner):
-                later_us = now_us + delay_us if delivery is damaged else 0
-                self._kernel.release(delivery.slot, self._client.index, later_us, now_us)
+                if delivery is damaged:
+                    self._kernel.release(delivery.slot, self._client.index, now_us + delay_us, now_us)
+                else:
+                    self._kernel.unclaim(delivery.slot, self._client.index, now_us)
 
     def read(self, delivery: Delivery, attempt_us: int, lease_us: int, owner: int, state: str) -> Message | None:
         """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile."""
@@ -233,6 +235,11 @@ class Consumer:
     def extend(self, message: Message, span_us: int) -> None:
         self._client.turn(self._extend, _checked(message), span_us)
 
+    def unget(self, messages: list[Message]) -> None:
+        """Nobody was given these to work on: back to their places, those that are still ours."""
+        for start in range(0, len(messages), RETURNED_A_TURN_MAX):
+            self._client.turn(self._unget, messages[start : start + RETURNED_A_TURN_MAX])
+
     # ------------------------------------------------------------ the same for an event loop; QueueBusy: by a thread
 
     def ack_at_once(self, messages: Iterable[Message]) -> None:
@@ -267,6 +274,17 @@ class Consumer:
         deliver_us = now_us + delay_us if delay_us else 0
         self._kernel.release(message.slot, self._client.index, deliver_us, now_us)
         message.state = DONE
+
+    def _unget(self, messages: list[Message]) -> None:
+        now_us = self._client.clock.wall_us()
+        for given in messages:
+            message = _checked(given)
+            if self._held(message):
+                self._kernel.unclaim(message.slot, self._client.index, now_us)
+                message.state = DONE
+                message.attempts = (
+                    0  # the next delivery has the same number of attempts: it is not this one's to answer
+                )
 
     def _extend(self, message: Message, span_us: int) -> None:
         self._require(message)

@@ -317,6 +317,21 @@ class TimeQueue:
         self._mine()
         self._consumer.release(message, delay_us(delay))
 
+    def unget(self, messages: Iterable[Message]) -> None:
+        """Give back what was got and not begun: to its old place, and without counting as an attempt.
+
+        What is not ours any more is left out. A message that somebody has begun to work on is to be released.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = q.put_many(["a", "b"])
+        >>> q.unget(q.get_many(2))
+        >>> q.get().body, q.get().attempts
+        ('a', 1)
+        """
+        self._mine()
+        self._consumer.unget(list(messages))
+
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
         self._mine()
@@ -473,6 +488,7 @@ class TimeQueue:
     def _after_fork_in_child(self) -> None:
         """Our client is the parent's; the next call opens one of our own."""
         self._async_puts = AsyncPuts()  # no worker is here
+        self._async_gets.disown()
         self._async_gets = AsyncGets()
         client, self._client = self._client, None
         if client is not None:
