@@ -401,3 +401,21 @@ def test_an_answer_that_is_cancelled_while_the_lock_is_taken_is_given_all_the_sa
     asyncio.run(run())
     holder.join()
     assert (q.stats().pending, q.qsize()) == (0, 1 if what == "arelease" else 0)
+
+
+def test_a_task_that_puts_without_waiting_lets_others_run(queue: Queues) -> None:
+    q = queue(slots=1000, data_bytes=1 << 20)
+
+    async def produce() -> None:
+        while True:
+            await q.aput(b"a", durability="relaxed")
+
+    async def run() -> None:
+        producing = asyncio.create_task(produce())
+        await asyncio.sleep(0)
+        producing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await producing
+
+    asyncio.run(run())
+    assert 0 < q.qsize() < 1000

@@ -49,7 +49,7 @@ async def aput(
     queue._mine()
     item = entry(body, 0 if delay is None else queue._clock.wall_us(), deliver_at, delay, priority, type, key, headers)
     sync = queue._is_synced(durability)
-    if not sync and queue._async_puts.idle and queue._producer.put_at_once(item):
+    if not sync and await queue._async_puts.may_be_alone() and queue._producer.put_at_once(item):
         return item.id(queue._id_prefix)
     try:
         await queue._async_puts.put(item, sync, queue._put_together)
