@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.cli import exits
+from penstock.cli.work import _Pool as Pool
 
 from .conftest import END_S, Run, Start
 
@@ -233,6 +234,18 @@ def test_a_report_that_a_signal_cuts_short_is_sent_to_its_end(start: Start, smal
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    pool = Pool({"queue": "q", "function": "f"}, 2, None, json=True)
+    open_files = os.listdir("/proc/self/fd")
+    pool._start_due()
+    pool._start_due()  # not yet
+    assert [event["again_s"] for event in events(capsys.readouterr().out.encode())] == [0.1, 0.1]
+    assert os.listdir("/proc/self/fd") == open_files
 
 
 def test_once_ends_when_its_worker_dies(run: Run, small: Path, folder: Path) -> None:

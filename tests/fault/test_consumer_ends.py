@@ -74,6 +74,20 @@ def test_the_child_of_a_fork_does_not_wait_for_threads_that_are_not_there(queue:
             assert in_child(leave) == "left"
 
 
+def test_what_a_loop_takes_while_its_block_ends_goes_back(queue: Queues) -> None:
+    q = queue(slots=100, data_bytes=1 << 16)
+    for _ in range(10):
+        with q.consumer(prefetch=5) as consumer:
+            loop = threading.Thread(target=list, args=(consumer,))
+            loop.start()
+            time.sleep(0.02)  # it waits for messages
+        q.put(b"a")
+        loop.join()
+        message = q.get(timeout=1)
+        assert message.attempts == 1
+        message.ack()
+
+
 def test_what_was_never_handed_out_goes_back_without_an_attempt(queue: Queues) -> None:
     q = queue(slots=100, data_bytes=1 << 16)
     q.put_many(range(6))

@@ -69,6 +69,10 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the pool alone, and what the function starts is killed with it
             )
+        except OSError:
+            os.close(self.reports)
+            os.close(self.lifeline)
+            raise
         finally:
             os.close(theirs)
             os.close(ours_to_hold)
@@ -169,7 +173,13 @@ class _Pool:
             return
         for process in self._processes:
             if process.running is None and not process.finished and time.monotonic() >= process.start_s:
-                process.start(self._orders)
+                try:
+                    process.start(self._orders)
+                except OSError as error:  # too many processes, say: the others go on
+                    again_s = self._restart(process)
+                    text = f"it could not be started: {error}; tried again in {again_s:g} s"
+                    self._log("not_started", process, text=text, error=str(error), again_s=again_s)
+                    continue
                 self._selector.register(process.reports, selectors.EVENT_READ)
                 assert process.running is not None
                 self._log("started", process, quiet=True, pid=process.running.pid)

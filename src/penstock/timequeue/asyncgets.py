@@ -175,8 +175,14 @@ class AsyncGets:
     # ------------------------------------------------------------ the thread that watches
 
     def _watch(self) -> None:
-        while self._somebody_waits():
-            self._serve()
+        try:
+            while self._somebody_waits():
+                self._serve()
+        except BaseException as error:  # whoever comes later starts another one
+            with self._mutex:
+                self._watching = False
+            self._tell([(waiting, None, error) for waiting in self._all()])
+            raise
 
     def _somebody_waits(self) -> bool:
         """False, and the thread ends, when nobody has come for long."""

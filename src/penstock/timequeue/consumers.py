@@ -158,6 +158,8 @@ class QueueConsumer:
                 self._ready.extend(found)
                 if self._stopping:
                     self.stop()
+                    if self._closed:  # meanwhile, and nobody else comes to give it back
+                        self._unget_unstarted()
                 if not found and end_s is not None and self._clock() >= end_s:
                     return False
         return True
@@ -175,6 +177,8 @@ class QueueConsumer:
                 self._ready.extend(found)
                 if self._stopping:
                     self.stop()
+                    if self._closed:
+                        await asyncio.shield(loop.run_in_executor(None, self._unget_unstarted))
                 if not found and end_s is not None and self._clock() >= end_s:
                     return False
         return True
@@ -319,8 +323,10 @@ class QueueConsumer:
             self._give_back(self._left.popleft())
 
     def _unget_unstarted(self) -> None:
-        unstarted = list(self._unstarted)
-        self._unstarted.clear()
+        unstarted = []
+        with contextlib.suppress(IndexError):  # others may do the same
+            while True:
+                unstarted.append(self._unstarted.popleft())
         try:
             if unstarted:
                 self._queue.unget(unstarted)
