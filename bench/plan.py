@@ -34,8 +34,12 @@ TITLES = {
     "s": "Spark: stream from queue to queue",
     "t": "Spark: micro-batch of one message",
     "u": "Spark: memory of the driver's Python process, {spark_backlog:,} waiting, batches of 100,000",
+    "v": "consumer with prefetch 100, get + ack",
+    "w": "asyncio: put, get + ack, single",
 }
-UNITS = dict.fromkeys("abcdefgmnprs", RATE) | dict.fromkeys("hilt", SECONDS) | dict.fromkeys("q", SHARE) | {"u": BYTES}
+UNITS = (
+    dict.fromkeys("abcdefgmnprsvw", RATE) | dict.fromkeys("hilt", SECONDS) | dict.fromkeys("q", SHARE) | {"u": BYTES}
+)
 DURABLE = "lmn"
 SPARK = "pqrstu"
 LETTERS = "".join(TITLES)
@@ -90,6 +94,8 @@ TARGETS = (
     Target("s", "parquet to parquet", 0.5),
     Target("t", "rate-micro-batch", 2, at_least=False),
     Target("u", "one batch waiting", 1.25, at_least=False),  # does not grow: what the allocator keeps differs
+    Target("v", "batches of 100", 0.7),
+    Target("w", "blocking", 0.5),
 )
 
 

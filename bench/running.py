@@ -10,7 +10,7 @@ from bench import restore_speed
 from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, SPARK, Sizes, count_for
 from bench.report import body
 from bench.results import OURS, Results
-from bench.scenarios import durable, memory, processes, spark, throughput, timing
+from bench.scenarios import consuming, durable, memory, processes, spark, throughput, timing
 from bench.scenarios.depth import Depth
 from bench.scenarios.scheduled import Scheduled
 from bench.systems.interface import System
@@ -99,11 +99,25 @@ class Run:
                     continue
                 for system in taking[turn:] + taking[:turn]:
                     self._measure(letters, size, system, number)
+        self._consuming(number)
         if "j" in self.wanted:
             self._say(f"round {number + 1} of {self.sizes.rounds}: j")
             if self._depth is None:
                 self._depth = Depth(self._directory("depth"), deep=self.sizes.deep)
             self.results.add_depth(number, self._depth.round())
+
+    def _consuming(self, number: int) -> None:
+        """Penstock alone, in two ways."""
+        for size in BODY_SIZES:
+            pairs = (
+                ("v", consuming.consumer, self.sizes.batched[size]),
+                ("w", consuming.coroutines, self.sizes.single),
+            )
+            for letter, measure, count in pairs:
+                if letter in self.wanted:
+                    self._say(f"round {number + 1} of {self.sizes.rounds}: {letter} with {body(size)}")
+                    for system, value in measure(self.below, count=count, body_bytes=size).items():
+                        self.results.add(letter, size, system, number, value)
 
     def _measure(self, letters: str, size: int, kind: type[System], number: int) -> None:
         system = kind()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.message import Message
@@ -12,9 +13,27 @@ Delay = float | timedelta
 Moment = float | datetime
 
 
+class MessageConsumer(Protocol):
+    """Messages handed out one by one: ``for`` or ``async for`` inside its block."""
+
+    def __iter__(self) -> Iterator[Message]: ...
+    def __aiter__(self) -> AsyncIterator[Message]: ...
+    def __enter__(self) -> MessageConsumer: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    async def __aenter__(self) -> MessageConsumer: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def flush(self) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
 @runtime_checkable
 class Queue(Protocol):
-    """put, get, ack, release, extend, and a look inside."""
+    """put, get, ack, release, extend, the same for coroutines (a...), and a look inside."""
 
     @property
     def name(self) -> str: ...
@@ -53,6 +72,46 @@ class Queue(Protocol):
     def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
     def release(self, message: Message, *, delay: Delay | None = None) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
+    def unget(self, messages: Iterable[Message]) -> None: ...
+    async def aput(
+        self,
+        body: Any,
+        *,
+        deliver_at: Moment | None = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> str: ...
+
+    async def aput_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        deliver_at: Moment | None = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+    ) -> Sequence[str]: ...
+
+    async def aget(
+        self, timeout: float | None = None, *, block: bool = True, lease: float | None = None
+    ) -> Message: ...
+    async def aget_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]: ...
+    async def aack(self, message: Message, *, durable: bool = False) -> None: ...
+    async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
+    async def arelease(self, message: Message, *, delay: Delay | None = None) -> None: ...
+    async def aextend(self, message: Message, seconds: float) -> None: ...
+    def consumer(
+        self, prefetch: int = 100, *, wait: float | None = None, lease: float | None = None
+    ) -> MessageConsumer: ...
     def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]: ...
     def cancel(self, message_id: str) -> bool: ...
     def purge(self) -> int: ...

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 WAITING = "waiting"
 PENDING = "pending"
 DONE = "done"
+LOST = "lost"  # its lease ended while a consumer held it: another receiver may have it
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,12 +34,16 @@ class Receiver(Protocol):
     def ack(self, message: Message, *, durable: bool = False) -> None: ...
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
+    async def aack(self, message: Message, *, durable: bool = False) -> None: ...
+    async def arelease(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
+    async def aextend(self, message: Message, seconds: float) -> None: ...
 
 
 class Message:
     """One delivery of a message (from ``get``), or a look at one (from ``browse``).
 
-    As a context manager it is acknowledged when the block ends, and released when the block raises.
+    As a context manager, ``with`` or ``async with``, it is acknowledged when the block ends, and released when the
+    block raises.
     """
 
     __slots__ = (
@@ -154,6 +159,32 @@ class Message:
         try:
             self.release()
         except PenstockError as late:  # the block's own error is the one to raise
+            error.add_note(str(late))
+
+    async def aack(self, *, durable: bool = False) -> None:
+        """``ack`` for coroutines."""
+        await self._receiver.aack(self, durable=durable)
+
+    async def arelease(self, *, delay: float | timedelta | None = None) -> None:
+        """``release`` for coroutines."""
+        await self._receiver.arelease(self, delay=delay)
+
+    async def aextend(self, seconds: float) -> None:
+        """``extend`` for coroutines."""
+        await self._receiver.aextend(self, seconds)
+
+    async def __aenter__(self) -> Message:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.state != PENDING:
+            return
+        if error is None:
+            await self.aack()
+            return
+        try:
+            await self.arelease()
+        except PenstockError as late:
             error.add_note(str(late))
 
     def __reduce__(self) -> tuple[Any, ...]:

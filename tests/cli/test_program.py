@@ -19,9 +19,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 
 def test_the_commands_are_those_that_were_promised() -> None:
-    assert (
-        " ".join(NAMES)
-        == "create put get peek ls stat cancel purge claims publishers check repair backup export import doctor bench"
+    assert " ".join(NAMES) == (
+        "create put get work peek ls stat cancel purge claims publishers check repair backup export import doctor bench"
     )
 
 
@@ -61,6 +60,7 @@ def test_an_unknown_command_and_an_unknown_option_are_usage_errors(run: Run) -> 
 ON_A_QUEUE = {
     "put": ["hello"],
     "get": [],
+    "work": ["json:dumps"],
     "peek": [],
     "stat": [],
     "cancel": ["0123456789abcdef-1-1"],
@@ -121,6 +121,14 @@ def test_a_folder_that_is_not_a_queue_is_one_line_that_says_so(run: Run, tmp_pat
         ["get", "q", "--lease", "0"],
         ["get", "q", "--keep", "--follow"],
         ["get", "q", "--raw", "--json"],
+        ["work", "q"],
+        ["work", "q", "nonsense", "--once"],
+        ["work", "q", "no_such_module:f", "--once"],
+        ["work", "q", "json:no_such_function", "--once"],
+        ["work", "q", "json:decoder", "--once"],
+        ["work", "q", "json:dumps", "--once", "--until-empty"],
+        ["work", "q", "json:dumps", "--processes", "0"],
+        ["work", "q", "json:dumps", "--time-limit", "0"],
         ["peek", "q", "--limit", "-1"],
         ["peek", "q", "--state", "gone"],
         ["cancel", "q"],

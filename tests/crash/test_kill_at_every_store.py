@@ -120,6 +120,7 @@ ATOMIC = {
     "release": (taken(3), lambda p: p[1][1].release()),
     "release for later": (taken(3), lambda p: p[1][1].release(delay=1e9)),
     "extend": (taken(4), lambda p: p[1][0].extend(1000)),
+    "unget": (taken(3), lambda p: p[0].unget(p[1][1:2])),
     "cancel of a ready one": (opened, lambda q: q.cancel(ids_of(q, b"ready 10")[0])),
     "cancel of a scheduled one": (opened, lambda q: q.cancel(ids_of(q, b"later 07")[0])),
     "return of expired leases": (holds_expired, lambda q: q.get_many(1)),

@@ -315,6 +315,18 @@ class QueueAgainstModel(RuleBasedStateMachine):
                 handle.entry.deliver_us = self.clock.wall_us() + round(delay * 1e6)
 
     @precondition(lambda self: self.handles)
+    @rule(picked=st.lists(picks, max_size=4, unique=True))
+    def unget(self, picked: list[int]) -> None:
+        client = self._handle(0).client
+        handles = {id(h): h for h in map(self._handle, picked) if h.client is client}
+        client.unget([handle.message for handle in handles.values()])
+        for handle in handles.values():
+            if self._ours(handle):
+                handle.entry.owner = None
+                handle.entry.attempts -= 1
+                handle.attempts = 0  # it answers nothing any more
+
+    @precondition(lambda self: self.handles)
     @rule(pick=picks, span=st.sampled_from([0.25, 1.0, 30.0]))
     def extend(self, pick: int, span: float) -> None:
         handle = self._handle(pick)

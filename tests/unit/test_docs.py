@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -17,7 +18,10 @@ import penstock
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/penstock"
-PAGES = ["README.md", "docs/architecture.md", "docs/format.md", "docs/guarantees.md", "docs/spark.md", "docs/stdlib.md"]
+PAGES = [
+    "README.md", "docs/architecture.md", "docs/consumers.md", "docs/format.md", "docs/guarantees.md", "docs/spark.md",
+    "docs/stdlib.md",
+]  # fmt: skip
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]
 
@@ -98,6 +102,36 @@ def test_the_example_in_place_of_the_standard_library_runs(
     assert tasks.unfinished_tasks == 0
     names["q"].close()
     tasks.close()
+
+
+def test_the_examples_of_consumers_run(path: Path, capsys: Any) -> None:
+    handled: list[Any] = []
+
+    def handle(body: Any) -> None:
+        handled.append(body)
+        if body == "bad":
+            raise ValueError
+        if body == "last":
+            raise KeyError
+
+    async def handle_async(body: Any) -> None:
+        handled.append(body)
+
+    loop, failing, coroutine = _blocks(TEXTS["docs/consumers.md"], "python")
+    with penstock.create(path, durability="relaxed") as q:
+        names: dict[str, Any] = {"q": q, "handle": handle, "handle_async": handle_async}
+        q.put_many(["a", "last"])
+        with pytest.raises(KeyError):
+            exec(loop, names)
+        assert q.purge() == 1
+        q.put_many(["b", "bad", "c"])
+        exec(failing, names)
+        assert q.purge() == 1
+        exec(coroutine, names)
+        q.put_many(["d", "e"], priority=0)
+        asyncio.run(names["main"]())
+        assert handled == ["a", "last", "b", "bad", "c", "e", {"order": 7}]
+        assert q.stats().acks == 6
 
 
 COMMANDS = sorted(

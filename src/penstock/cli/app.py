@@ -33,12 +33,13 @@ from penstock.cli import (
     repair,
     signals,
     stat,
+    work,
 )
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, peek, ls, stat, cancel, purge, claims, publishers, check, repair, backup, export, import_, doctor,
-    bench,
+    create, put, get, work, peek, ls, stat, cancel, purge, claims, publishers, check, repair, backup, export, import_,
+    doctor, bench,
 )  # fmt: skip
 
 

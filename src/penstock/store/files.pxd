@@ -22,6 +22,7 @@ cdef class Lock:
     cdef object _queue
     cdef object _busy_s
     cpdef int acquire(self) except -1
+    cpdef int acquire_at_once(self) except -1
     cpdef int release(self) except -1
 
 @cython.final

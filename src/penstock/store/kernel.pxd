@@ -68,6 +68,7 @@ cdef class Kernel:
     cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
     cpdef int extend(self, u64 slot, u64 lease_us) except -1
     cpdef int release(self, u64 slot, u64 client, u64 deliver_us, u64 now_us) except -1
+    cpdef int unclaim(self, u64 slot, u64 client, u64 now_us) except -1
     @cython.locals(slot=u64, client=u64, done=u64)
     cpdef u64 expire(self, u64 boot_us, u64 now_us, u64 most) except? 0
     cpdef u64 chain_head(self, u64 client) noexcept
@@ -83,6 +84,7 @@ cdef class Kernel:
     cpdef void committed(self, u64 messages, u64 followed) noexcept
     cpdef int synced(self) except -1
     cpdef int tell(self, u64 receivers) except -1
+    cpdef void pass_on(self, u64 now_us) noexcept
 
     cdef void _wake_for(self, u64 slot, u64 now_us) noexcept
     cdef void _room(self) noexcept

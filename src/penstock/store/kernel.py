@@ -300,6 +300,19 @@ class Kernel:
         self._count(L.T_RELEASES, 1)
         self.words.commit()
 
+    def unclaim(self, slot: int, client: int, now_us: int) -> None:
+        """Back to its place without an attempt: it was delivered, and nobody was given it to work on.
+
+        A delivery that somebody was given keeps its number of attempts for ever: only a later one is taken back.
+        """
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) - L.ATTEMPT_ONE)
+        if self.attempts(slot) == 0:
+            self.words.put(at + L.S_ATTEMPT_US, 0)
+        self._return(slot, client, now_us)
+        self._count(L.T_RELEASES, 1)
+        self.words.commit()
+
     # ------------------------------------------------------------ returning what others hold
 
     def expire(self, boot_us: int, now_us: int, most: int) -> int:
@@ -387,6 +400,12 @@ class Kernel:
         if receivers:
             self.sleepers.wake(receivers)
         self.words.commit()
+
+    def pass_on(self, now_us: int) -> None:
+        """A sleeper was woken and wants nothing any more: what is due is somebody else's."""
+        if self.due(now_us) != 0:
+            self.sleepers.wake(1)
+            self.words.commit()
 
     def _wake_for(self, slot: int, now_us: int) -> None:
         """One receiver for a message that is due; all of them, to plan anew, for one that is the next of its list."""

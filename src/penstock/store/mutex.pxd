@@ -21,8 +21,12 @@ cdef inline int acquire_lock(PyThread_type_lock lock) except -1:
             PyErr_CheckSignals()
     return 0
 
+cdef inline bint try_lock(PyThread_type_lock lock):
+    return timed(lock, 0, 0) == ACQUIRED
+
 @cython.final
 cdef class Mutex:
     cdef PyThread_type_lock _lock
     cpdef int acquire(self) except -1
+    cpdef bint acquire_at_once(self) except -1
     cpdef int release(self) except -1

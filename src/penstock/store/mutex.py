@@ -17,6 +17,10 @@ class Mutex:
     def acquire(self) -> None:
         acquire_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
 
+    def acquire_at_once(self) -> bool:
+        """False if another thread has it."""
+        return bool(try_lock(self._lock))  # type: ignore[name-defined] # noqa: F821
+
     def release(self) -> None:
         release_lock(self._lock)  # type: ignore[name-defined] # noqa: F821
 

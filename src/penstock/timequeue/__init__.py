@@ -5,6 +5,7 @@ from penstock.store.recovery import check_queue
 from penstock.store.repair import repair_queue, restore_queue
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.backups import Backup, backup
+from penstock.timequeue.consumers import QueueConsumer
 from penstock.timequeue.exports import Export, Imported, export_messages, import_messages
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.opening import create, open_queue
@@ -18,6 +19,7 @@ __all__ = [
     "Finding",
     "Imported",
     "MessageIds",
+    "QueueConsumer",
     "Stats",
     "TimeQueue",
     "backup",

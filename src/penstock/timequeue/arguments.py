@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 from penstock.errors import Misuse
@@ -18,6 +19,11 @@ def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
     if not zero and value == 0:
         raise Misuse(f"{name} must be more than 0 seconds")
     return min(value, 1e9)
+
+
+def delay_us(delay: float | timedelta | None) -> int:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
+    return int(check_seconds("delay", seconds) * 1_000_000)
 
 
 def queue_path(path: str | os.PathLike[str]) -> Path:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from penstock.errors import Misuse, QueueFull
 from penstock.timequeue.puts import Entry
 
+BREATHER = 64  # after so many puts without a wait the event loop's other tasks have a turn
+
 PutTogether = Callable[[list[Entry], bool], None]
 
 
@@ -43,6 +45,18 @@ class AsyncPuts:
         self._mutex = threading.Lock()
         self._gathered: list[_Waiting] = []
         self._working = False
+        self._alone = 0
+
+    @property
+    def idle(self) -> bool:
+        return not self._working
+
+    async def may_be_alone(self) -> bool:
+        """Whether nothing gathers: nobody is overtaken by one that puts by itself, without waiting."""
+        self._alone += 1
+        if self._alone % BREATHER == 0:
+            await asyncio.sleep(0)
+        return self.idle
 
     async def put(self, entry: Entry, sync: bool, put_together: PutTogether) -> None:
         """``put_together`` puts entries as messages of their own."""

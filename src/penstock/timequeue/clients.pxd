@@ -41,7 +41,9 @@ cdef class Client:
 
     @cython.locals(me="unsigned long")
     cpdef object take_turn(self, object work, tuple arguments)
-    cdef object _turn(self, unsigned long me, object work, tuple arguments)
+    @cython.locals(me="unsigned long")
+    cpdef object turn_at_once(self, object work, tuple arguments)
+    cdef object _turn(self, unsigned long me, object work, tuple arguments, bint patient)
     cpdef bint is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1
     @cython.locals(done=u64, index=u64)

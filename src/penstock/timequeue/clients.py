@@ -44,6 +44,7 @@ DEAD_LOOK_US = 100_000  # a busy receiver looks for dead clients this often; an 
 RETIRED_A_TURN_MAX = 256
 FORGET_S_MAX = 10.0
 OFFER = "offer"
+NOT_WAITING = (False,)
 TOMBSTONE = bytes(L.WORD_BYTES)
 
 
@@ -150,19 +151,48 @@ class Client:
         if cython.compiled:  # nothing comes between two lines of C
             self.mutex.acquire()
             try:
-                return self._turn(me, work, arguments)
+                return self._turn(me, work, arguments, True)
             finally:
                 self.mutex.release()
         with self.mutex:
-            return self._turn(me, work, arguments)
+            return self._turn(me, work, arguments, True)
 
-    def _turn(self, me: int, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def turn_at_once(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """A turn for an event loop, which must not wait: ``QueueBusy`` if others have the lock for longer than a turn.
+
+        Nothing was done then: the caller lets a thread wait for the lock.
+        """
+        me = syscalls.get_ident()
+        if self.holder == me:
+            raise Misuse(f"{self.name}: called by a signal handler or finalizer that interrupted a call of this queue")
+        if cython.compiled:
+            if not self.mutex.acquire_at_once():  # type: ignore[union-attr]
+                raise QueueBusy(self.name, waited_s=0)
+            try:
+                return self._turn(me, work, arguments, False)
+            finally:
+                self.mutex.release()
+        acquired: list[Any] = []
+        try:
+            # A single C call: no interrupt comes in between.
+            acquired.extend(map(self.mutex.acquire, NOT_WAITING))  # type: ignore[arg-type]
+            if True not in acquired:
+                raise QueueBusy(self.name, waited_s=0)
+            return self._turn(me, work, arguments, False)
+        finally:
+            if True in acquired:
+                self.mutex.release()
+
+    def _turn(self, me: int, work: Callable[..., Any], arguments: tuple[Any, ...], patient: bool) -> Any:
         self.holder = me
         try:
             if self.closed:
                 raise QueueClosed(f"{self.name}: this queue object is closed")
             try:
-                self.files.lock.acquire()
+                if patient:
+                    self.files.lock.acquire()
+                else:
+                    self.files.lock.acquire_at_once()
                 if self.kernel.get(L.H_JOURNAL_COUNT):
                     self._bury()
                 self.kernel.recover()

@@ -29,13 +29,17 @@ cdef class Consumer:
     @cython.locals(look=Look, found=list)
     cdef list receive(self, u64 most, object wait_s, u64 lease_us)
     cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
+    cpdef Look look_at_once(self, u64 most, u64 lease_us)
+    cpdef int _stand_down(self, u64 seen) except -1
+    @cython.locals(delivery=Delivery)
+    cpdef bint must_read_files(self, Look look) except -1
     @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
     cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out)
     @cython.locals(found=list, owner=u64, delivery=Delivery, damaged=Delivery, message=Message)
     cpdef list messages(self, Look look)
     @cython.locals(slot=u64, number=u64, unit=u64, there=u64, body=bytes, parts=record.Parts)
     cpdef Message read(self, Delivery delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
-    @cython.locals(now_us=u64, owner=u64, delivery=Delivery, later_us=u64)
+    @cython.locals(now_us=u64, owner=u64, delivery=Delivery)
     cpdef int _give_back(self, list deliveries, Delivery damaged, u64 delay_us) except -1
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
@@ -43,6 +47,12 @@ cdef class Consumer:
     cpdef int _ack(self, object messages) except -1
     cpdef int _release(self, Message message, u64 delay_us) except -1
     cpdef int _extend(self, Message message, u64 span_us) except -1
+    cpdef int ack_at_once(self, object messages) except -1
+    @cython.locals(message=Message, now_us=u64)
+    cpdef int _unget(self, list messages) except -1
+    cpdef int unget(self, list messages) except -1
+    cpdef int release_at_once(self, object message, u64 delay_us) except -1
+    cpdef int extend_at_once(self, object message, u64 span_us) except -1
     cpdef int ack(self, object messages) except -1
     cpdef int release(self, object message, u64 delay_us) except -1
     cpdef int extend(self, object message, u64 span_us) except -1

@@ -80,6 +80,21 @@ class Consumer:
         """
         return self._client.turn(self._look, most, lease_us, left_s, timed_out)
 
+    def look_at_once(self, most: int, lease_us: int) -> Look:
+        """The same for an event loop, without arming: ``QueueBusy`` if the lock is not free."""
+        look: Look = self._client.turn_at_once(self._look, (most, lease_us, 0, None))
+        return look
+
+    def stand_down(self, seen: int) -> None:
+        """A receiver that armed when the bell had this value, and wants nothing any more."""
+        self._client.turn(self._stand_down, seen)
+
+    def _stand_down(self, seen: int) -> None:
+        if self._kernel.get(L.H_WAKE) == seen:
+            self._kernel.sleepers.disarm(L.H_WAKE, seen)
+        else:  # perhaps it was our sleep that was ended for what is due
+            self._kernel.pass_on(self._client.clock.wall_us())
+
     def _look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
         kernel = self._kernel
         client = self._client
@@ -128,14 +143,27 @@ class Consumer:
             raise
         return found
 
+    def must_read_files(self, look: Look) -> bool:
+        """Whether a body has a file of its own, which may have to come from the disk."""
+        for delivery in look.deliveries:  # noqa: SIM110 (a generator is slower, compiled)
+            if self._kernel.spilled(delivery.slot):
+                return True
+        return False
+
+    def give_back(self, look: Look) -> None:
+        """What was taken and not yet copied out."""
+        self._client.turn(self._give_back, look.deliveries, None, 0)
+
     def _give_back(self, deliveries: list[Delivery], damaged: Delivery | None, delay_us: int) -> None:
         """Nobody has a handle on them: they would be lost to everybody until the lease ends."""
         now_us = self._client.clock.wall_us()
         owner = self._client.owner
         for delivery in deliveries:
             if self._kernel.holds(delivery.slot, delivery.number, delivery.attempts, owner):
-                later_us = now_us + delay_us if delivery is damaged else 0
-                self._kernel.release(delivery.slot, self._client.index, later_us, now_us)
+                if delivery is damaged:
+                    self._kernel.release(delivery.slot, self._client.index, now_us + delay_us, now_us)
+                else:
+                    self._kernel.unclaim(delivery.slot, self._client.index, now_us)
 
     def read(self, delivery: Delivery, attempt_us: int, lease_us: int, owner: int, state: str) -> Message | None:
         """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile."""
@@ -207,6 +235,24 @@ class Consumer:
     def extend(self, message: Message, span_us: int) -> None:
         self._client.turn(self._extend, _checked(message), span_us)
 
+    def unget(self, messages: list[Message]) -> None:
+        """Nobody was given these to work on: back to their places, those that are still ours."""
+        for start in range(0, len(messages), RETURNED_A_TURN_MAX):
+            self._client.turn(self._unget, messages[start : start + RETURNED_A_TURN_MAX])
+
+    # ------------------------------------------------------------ the same for an event loop; QueueBusy: by a thread
+
+    def ack_at_once(self, messages: Iterable[Message]) -> None:
+        self._client.turn_at_once(self._ack, (messages,))
+
+    def release_at_once(self, message: Message, delay_us: int) -> None:
+        self._client.turn_at_once(self._release, (_checked(message), delay_us))
+
+    def extend_at_once(self, message: Message, span_us: int) -> None:
+        self._client.turn_at_once(self._extend, (_checked(message), span_us))
+
+    # ------------------------------------------------------------ inside a turn
+
     def _ack(self, messages: Iterable[Message]) -> None:
         kernel = self._kernel
         lost = None
@@ -228,6 +274,17 @@ class Consumer:
         deliver_us = now_us + delay_us if delay_us else 0
         self._kernel.release(message.slot, self._client.index, deliver_us, now_us)
         message.state = DONE
+
+    def _unget(self, messages: list[Message]) -> None:
+        now_us = self._client.clock.wall_us()
+        for given in messages:
+            message = _checked(given)
+            if self._held(message):
+                self._kernel.unclaim(message.slot, self._client.index, now_us)
+                message.state = DONE
+                message.attempts = (
+                    0  # the next delivery has the same number of attempts: it is not this one's to answer
+                )
 
     def _extend(self, message: Message, span_us: int) -> None:
         self._require(message)

@@ -37,6 +37,7 @@ cdef class Producer:
 
     @cython.locals(item=Entry)
     cpdef int put(self, list items, bint sync, bint batch, object once=*) except -1
+    cpdef bint put_at_once(self, Entry item) except -1
     @cython.locals(client=object)  # its methods are passed on
     cpdef object put_when_room(self, list items, double timeout_s, bint sync, object once)
     @cython.locals(item=Entry)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull
+from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueBusy, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
@@ -112,6 +112,17 @@ class Producer:
         except OutOfNumbers:
             self._client.syncs.sync_index()
             self._put_now(items, sync, batch, once)
+
+    def put_at_once(self, item: Entry) -> bool:
+        """For an event loop: a small message that need not be synced, in one turn. False, and nothing was put, if that
+        cannot be done now: the usual way finds out why."""
+        if len(item.body) > self._direct_bytes_max:
+            return False
+        try:
+            return bool(self._client.turn_at_once(self.put_direct, (item,)))
+        except (QueueBusy, QueueFull, OutOfNumbers, OSError):
+            item.forget()
+            return False
 
     def put_when_room(self, items: list[Entry], timeout_s: float, sync: bool, once: Once | None) -> None:
         """``put`` as soon as there is room; ``QueueFull`` if there is none for so long."""

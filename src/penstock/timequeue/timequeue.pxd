@@ -17,6 +17,7 @@ cdef class TimeQueue:
     cdef readonly Clock _clock
     cdef public bint _closed
     cdef public object _async_puts
+    cdef public object _async_gets
     cdef readonly str _id_prefix
     cdef public Client _client
     cdef readonly Producer _producer
@@ -25,6 +26,7 @@ cdef class TimeQueue:
     cdef readonly bint _sync
 
     cpdef Client _mine(self)
+    cpdef u64 _lease_us(self, object lease) except? 0
     cpdef bint _is_synced(self, object durability) except -1
     cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1
     cpdef object _put_when_room(self, list items, double timeout, bint sync, object once=*)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -12,18 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.errors import Misuse, PenstockError, QueueClosed, QueueEmpty, QueueFull, QueueNotFound, SyncFailed
+from penstock.errors import (
+    Misuse,
+    PenstockError,
+    QueueClosed,
+    QueueEmpty,
+    QueueFull,
+    QueueNotFound,
+    SyncFailed,
+)
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.files import Clock
-from penstock.timequeue import administration, forking, upkeep
+from penstock.timequeue import administration, coroutines, forking, upkeep
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
-from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, queue_path
+from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, delay_us, queue_path
+from penstock.timequeue.asyncgets import AsyncGets
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client, Progress
+from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
@@ -57,6 +66,7 @@ class TimeQueue:
         self._clock = clock or Clock()
         self._closed = False
         self._async_puts = AsyncPuts()
+        self._async_gets = AsyncGets()
         self._id_prefix = ""
         self._client: Client | None = None
         self._open(progress)
@@ -226,44 +236,6 @@ class TimeQueue:
         """Forget a publisher: its numbers may be published again. False if there is none of this name."""
         return forget(self._mine(), name, wait_s=self._busy_s)
 
-    async def aput(
-        self,
-        body: Any,
-        *,
-        deliver_at: float | datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
-        timeout: float | None = None,
-        durability: str | None = None,
-    ) -> str:
-        """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
-
-        Cancelled while it waits, the message may or may not be in the queue.
-
-        >>> import asyncio, penstock
-        >>> q = penstock.create(path)
-        >>> async def many():
-        ...     return await asyncio.gather(*(q.aput(n) for n in range(3)))
-        >>> len(asyncio.run(many())), q.qsize()
-        (3, 3)
-        """
-        self._mine()
-        item = entry(
-            body, 0 if delay is None else self._clock.wall_us(), deliver_at, delay, priority, type, key, headers
-        )
-        sync = self._is_synced(durability)
-        try:
-            await self._async_puts.put(item, sync, self._put_together)
-        except QueueFull:
-            if timeout is None:
-                raise
-            seconds = check_seconds("timeout", timeout)
-            await asyncio.get_running_loop().run_in_executor(None, self._put_when_room, [item], seconds, sync)
-        return item.id(self._id_prefix)
-
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
             return self._sync
@@ -309,9 +281,12 @@ class TimeQueue:
             raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
         return self._receive(min(most, L.SLOTS_MAX), check_seconds("wait", wait), lease)
 
-    def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
+    def _lease_us(self, lease: float | None) -> int:
         self._mine()
-        lease_us = int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
+        return int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
+
+    def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
+        lease_us = self._lease_us(lease)
         return self._consumer.receive(most, wait_s, lease_us)
 
     # ------------------------------------------------------------ what becomes of a delivery
@@ -339,14 +314,63 @@ class TimeQueue:
 
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None:
         """Give it back: to its old place, or after ``delay``."""
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
         self._mine()
-        self._consumer.release(message, int(check_seconds("delay", seconds) * 1_000_000))
+        self._consumer.release(message, delay_us(delay))
+
+    def unget(self, messages: Iterable[Message]) -> None:
+        """Give back what was got and not begun: to its old place, and without counting as an attempt.
+
+        What is not ours any more is left out. A message that somebody has begun to work on is to be released.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = q.put_many(["a", "b"])
+        >>> q.unget(q.get_many(2))
+        >>> q.get().body, q.get().attempts
+        ('a', 1)
+        """
+        self._mine()
+        self._consumer.unget(list(messages))
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
         self._mine()
         self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
+
+    def consumer(
+        self, prefetch: int = PREFETCH, *, wait: float | None = None, lease: float | None = None
+    ) -> QueueConsumer:
+        """A loop over messages, for threads and for coroutines (``async with``, ``async for``).
+
+        Asking for the next message acknowledges the one before, and nothing else does: a loop that is left by an
+        exception, ``break`` or ``return`` gives the message in hand back, unless it was acknowledged before. Up to
+        ``prefetch`` messages are taken at once; their leases are extended while work goes on, and what was not started
+        goes back at the end of the block. The loop ends when no message came for ``wait`` seconds; None: never.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = q.put_many(["a", "b", "c"])
+        >>> with q.consumer(wait=0) as consumer:
+        ...     for message in consumer:
+        ...         print(message.body)
+        a
+        b
+        c
+        """
+        wait_s = None if wait is None else check_seconds("wait", wait)
+        lease_s = self._lease_us(lease) / 1e6
+        return QueueConsumer(self, prefetch=prefetch, wait_s=wait_s, lease_s=lease_s)
+
+    # ------------------------------------------------------------ the same for coroutines
+
+    aput = coroutines.aput
+    aput_many = coroutines.aput_many
+    aget = coroutines.aget
+    aget_many = coroutines.aget_many
+    aack = coroutines.aack
+    aack_many = coroutines.aack_many
+    arelease = coroutines.arelease
+    aextend = coroutines.aextend
 
     # ------------------------------------------------------------ claims
 
@@ -446,6 +470,7 @@ class TimeQueue:
             if client is None or client.closed:
                 self._closed = True
                 self._client = None
+                self._async_gets.close(QueueClosed(f"{self.name}: this queue object is closed"))
 
     def _leave(self, client: Client) -> None:
         try:
@@ -463,6 +488,8 @@ class TimeQueue:
     def _after_fork_in_child(self) -> None:
         """Our client is the parent's; the next call opens one of our own."""
         self._async_puts = AsyncPuts()  # no worker is here
+        self._async_gets.disown()
+        self._async_gets = AsyncGets()
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open

@@ -1,0 +1,156 @@
+"""Owns the calls of TimeQueue for coroutines, which are its methods. The event loop waits for no lock and no disk: what
+can be done in one turn is done at once, if the lock is free, and the rest by a thread. How those that wait share one
+thread is ``asyncputs.py``'s and ``asyncgets.py``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Misuse, QueueBusy, QueueEmpty, QueueFull
+from penstock.message import Message
+from penstock.store import layout as L
+from penstock.timequeue.arguments import check_seconds, check_several, delay_us
+from penstock.timequeue.asyncgets import in_thread
+from penstock.timequeue.ids import MessageIds
+from penstock.timequeue.puts import entry
+
+if TYPE_CHECKING:
+    from penstock.timequeue.timequeue import TimeQueue
+
+
+async def aput(
+    queue: TimeQueue,
+    body: Any,
+    *,
+    deliver_at: float | datetime | None = None,
+    delay: float | timedelta | None = None,
+    priority: int = 0,
+    type: str | None = None,
+    key: str | None = None,
+    headers: dict[str, str] | None = None,
+    timeout: float | None = None,
+    durability: str | None = None,
+) -> str:
+    """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
+
+    Cancelled while it waits, the message may or may not be in the queue.
+
+    >>> import asyncio, penstock
+    >>> q = penstock.create(path)
+    >>> async def many():
+    ...     return await asyncio.gather(*(q.aput(n) for n in range(3)))
+    >>> len(asyncio.run(many())), q.qsize()
+    (3, 3)
+    """
+    queue._mine()
+    item = entry(body, 0 if delay is None else queue._clock.wall_us(), deliver_at, delay, priority, type, key, headers)
+    sync = queue._is_synced(durability)
+    if not sync and await queue._async_puts.may_be_alone() and queue._producer.put_at_once(item):
+        return item.id(queue._id_prefix)
+    try:
+        await queue._async_puts.put(item, sync, queue._put_together)
+    except QueueFull:
+        if timeout is None:
+            raise
+        seconds = check_seconds("timeout", timeout)
+        await asyncio.get_running_loop().run_in_executor(None, queue._put_when_room, [item], seconds, sync)
+    return item.id(queue._id_prefix)
+
+
+async def aput_many(
+    queue: TimeQueue,
+    bodies: Iterable[Any],
+    *,
+    deliver_at: float | datetime | None = None,
+    delay: float | timedelta | None = None,
+    priority: int = 0,
+    type: str | None = None,
+    key: str | None = None,
+    headers: dict[str, str] | None = None,
+    timeout: float | None = None,
+    durability: str | None = None,
+) -> MessageIds:
+    """``put_many`` for coroutines, in a thread. Cancelled, all of them may be in the queue, or none."""
+    check_several("aput_many", bodies, "; aput takes one")
+    return await in_thread(
+        queue.put_many,
+        list(bodies),
+        deliver_at=deliver_at,
+        delay=delay,
+        priority=priority,
+        type=type,
+        key=key,
+        headers=headers,
+        timeout=timeout,
+        durability=durability,
+    )
+
+
+async def aget(
+    queue: TimeQueue, timeout: float | None = None, *, block: bool = True, lease: float | None = None
+) -> Message:
+    """``get`` for coroutines: thousands may wait, one thread watches for all of them. First come, first served.
+
+    Cancelled, it has taken nothing: a message that was on its way goes to another one, or back to the queue.
+
+    >>> import asyncio, penstock
+    >>> q = penstock.create(path)
+    >>> async def echo():
+    ...     waiting = asyncio.create_task(q.aget(timeout=10))
+    ...     await q.aput("hello")
+    ...     async with await waiting as message:  # acknowledged at its end; released when it raises
+    ...         return message.body
+    >>> asyncio.run(echo()), q.stats().acks
+    ('hello', 1)
+    """
+    wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
+    found = await queue._async_gets.get(queue, 1, queue._lease_us(lease), wait_s)
+    if not found:
+        raise QueueEmpty(queue.name)
+    return found[0]
+
+
+async def aget_many(queue: TimeQueue, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]:
+    """``get_many`` for coroutines."""
+    if most.__class__ is not int or most < 1:
+        raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
+    wait_s = check_seconds("wait", wait)
+    return await queue._async_gets.get(queue, min(most, L.SLOTS_MAX), queue._lease_us(lease), wait_s)
+
+
+# The same for coroutines: at once if the lock is free, else by a thread. Begun, it is done, also when cancelled.
+
+
+async def aack(queue: TimeQueue, message: Message, *, durable: bool = False) -> None:
+    await queue.aack_many((message,), durable=durable)
+
+
+async def aack_many(queue: TimeQueue, messages: Iterable[Message], *, durable: bool = False) -> None:
+    client = queue._mine()
+    given = messages if messages.__class__ is tuple else list(messages)
+    try:
+        queue._consumer.ack_at_once(given)
+    except QueueBusy:
+        await in_thread(queue.ack_many, given)
+    if durable:
+        await in_thread(client.syncs.sync_index)
+
+
+async def arelease(queue: TimeQueue, message: Message, *, delay: float | timedelta | None = None) -> None:
+    queue._mine()
+    try:
+        queue._consumer.release_at_once(message, delay_us(delay))
+    except QueueBusy:
+        await in_thread(queue.release, message, delay=delay)
+
+
+async def aextend(queue: TimeQueue, message: Message, seconds: float) -> None:
+    queue._mine()
+    try:
+        queue._consumer.extend_at_once(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
+    except QueueBusy:
+        await in_thread(queue.extend, message, seconds)
