@@ -23,7 +23,7 @@ GIGABYTE = 1 << 30
 PIECE_BYTES = 1 << 20
 ANONYMOUS_BYTES_MAX = 16 << 20  # of what a process may need more for it: pieces and buffers, never the body
 PATIENCE_S = 3600.0
-COPIES = 2  # of the body that are on the disk at a time: the file that is put, and the one in the queue
+COPIES = 4  # of the body, on the disk at a time: the file that is put, the one in bodies/, and a data file for both
 
 
 class LargeFailed(Exception):

@@ -69,6 +69,8 @@ class Killed(BaseException):
 class Workload:
     """Clients, their disk and their ledger."""
 
+    how = ""  # single messages are put in this way, if it is said: "put", "file" or "pipe"
+
     def __init__(self, template: Template, seed: int, *, late: bool | None = None) -> None:
         self.path = path = template.path
         self.rng = random.Random(seed)
@@ -288,7 +290,7 @@ class Workload:
 
     def _put_one(self, queue: penstock.TimeQueue, sent: Sent, durability: str) -> str:
         """Half of them are copied out of a file, or of a pipe, of which nobody knows how long it is."""
-        how = self.rng.choice(("put", "put", "file", "pipe"))
+        how = self.how or self.rng.choice(("put", "put", "file", "pipe"))
         if how == "put":
             return queue.put(sent.body, durability=durability, **sent.options)
         source: Any = io.BytesIO(sent.body) if how == "file" else Pipe(sent.body)
