@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.stdlib import Queue
 from penstock.store import bodyfiles, rig
 from penstock.store.rig import kill_at
 from tests.conftest import Queues
@@ -217,3 +218,20 @@ def test_a_put_that_is_interrupted_leaves_nothing(queue: Queues) -> None:
         q.put_file(slow)
     stats = q.stats()
     assert (stats.filling, stats.spilled_bytes, list((q.path / "bodies").iterdir())) == (0, 0, [])
+
+
+def test_a_large_item_of_the_standard_library_s_queue_is_read_when_it_is_got(tmp_path: Path) -> None:
+    """And a damaged one is given back, and not in everybody's way."""
+    large = LARGE * 10
+    with Queue(tmp_path / "items", slots=10, data_bytes=4 << 20) as items:
+        for item in (large, large, "next"):
+            items.put(item)
+        assert items.get() == large
+        items.task_done()
+        newest = max((tmp_path / "items" / "bodies").iterdir())
+        newest.write_bytes(large[::-1])
+        with pytest.raises(penstock.Corrupt):
+            items.get(timeout=5)
+        assert items.get(timeout=5) == "next"
+        items.task_done()
+        assert items.qsize() == 1
