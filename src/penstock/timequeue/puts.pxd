@@ -36,6 +36,7 @@ cdef inline str message_id(str prefix, u64 slot, u64 number):
     return new_text(at, end - at, NULL)
 
 @cython.final
+@cython.no_gc  # a source knows nothing of its entry: there is no circle to collect
 @cython.freelist(1024)
 cdef class Entry:
     cdef readonly bytes body
