@@ -2,6 +2,7 @@
 
 from penstock.errors import (
     BatchTooLarge,
+    BodyGone,
     BodyTooLarge,
     ClaimLost,
     Corrupt,
@@ -22,6 +23,7 @@ from penstock.errors import (
     QueueNotFound,
     ReceiverBusy,
     ReceiverLost,
+    SourceChanged,
     SyncFailed,
     TooManyClients,
     TooManyPublishers,
@@ -47,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchTooLarge",
+    "BodyGone",
     "BodyTooLarge",
     "ClaimLost",
     "Corrupt",
@@ -71,6 +74,7 @@ __all__ = [
     "QueueNotFound",
     "ReceiverBusy",
     "ReceiverLost",
+    "SourceChanged",
     "Stats",
     "SyncFailed",
     "TimeQueue",

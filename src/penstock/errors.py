@@ -35,6 +35,15 @@ class BatchTooLarge(Misuse):
         self.slots = slots
 
 
+class SourceChanged(PenstockError):
+    """A file was changed, cut off or written to while ``put_file`` read it. Nothing was put."""
+
+    def __init__(self, source: str, what: str) -> None:
+        super().__init__(f"{source}: {what} while it was read; nothing was put, put it again when nobody writes to it")
+        self.source = source
+        self.what = what
+
+
 class QueueClosed(Misuse):
     """The queue object was closed before this call."""
 
@@ -101,6 +110,20 @@ class LeaseLost(PenstockError):
         super().__init__(f"{queue}: message {message_id} is no longer leased to this receiver")
         self.queue = queue
         self.message_id = message_id
+
+
+class BodyGone(LeaseLost):
+    """The body is a file of its own, which goes with its message, and nobody had read or opened it before."""
+
+    def __init__(self, queue: str, message_id: str, why: str) -> None:
+        PenstockError.__init__(
+            self,
+            f"{queue}: the body of message {message_id} is a file and cannot be read any more: {why}; read a large "
+            f"body, or open it, before the message is acknowledged or given back",
+        )
+        self.queue = queue
+        self.message_id = message_id
+        self.why = why
 
 
 class Corrupt(PenstockError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from penstock.message import Message
 
@@ -50,6 +51,21 @@ class Queue(Protocol):
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+    ) -> str: ...
+
+    def put_file(
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        *,
+        deliver_at: Moment | None = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+        progress: Callable[[int, int | None], None] | None = None,
     ) -> str: ...
 
     def put_many(

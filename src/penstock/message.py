@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +40,15 @@ class Receiver(Protocol):
     async def aextend(self, message: Message, seconds: float) -> None: ...
 
 
+class Stored(Protocol):
+    """A body that is a file of its own, and is not read before somebody wants it."""
+
+    @property
+    def length(self) -> int: ...
+    def read(self, message: Message) -> bytes: ...
+    def open(self, message: Message) -> io.BufferedIOBase: ...
+
+
 class Message:
     """One delivery of a message (from ``get``), or a look at one (from ``browse``).
 
@@ -49,11 +59,13 @@ class Message:
     __slots__ = (
         "_body",
         "_codec",
+        "_data",
         "_meta",
         "_meta_bytes",
         "_receiver",
+        "_stored",
         "attempts",
-        "data",
+        "body_bytes",
         "deliver_us",
         "enqueued_us",
         "last_attempt_us",
@@ -65,19 +77,21 @@ class Message:
         "state",
     )
 
-    # Made by ``new_message``: without a constructor's fourteen arguments, of which the compiled core makes no objects.
+    # Made by ``new_message``: without a constructor's fifteen arguments, of which the compiled core makes no objects.
     _receiver: Receiver
     _codec: int
     _meta_bytes: bytes
     _meta: Meta | None
     _body: Any
+    _data: bytes | None  # None: it is a file that nobody has read yet
+    _stored: Stored | None
+    body_bytes: int
     slot: int
     number: int
     attempts: int
     deliver_us: int
     enqueued_us: int
     priority: int
-    data: bytes
     last_attempt_us: int
     lease_us: int
     owner: int
@@ -90,12 +104,31 @@ class Message:
 
     @property
     def body(self) -> Any:
-        """What was put: bytes, str, or a JSON value. ``data`` has the bytes as they are stored."""
+        """What was put: bytes, str, or a JSON value. ``data`` has the bytes as stored, ``open`` streams them."""
         if self._codec == CODEC_BYTES:
             return self.data
         if self._body is None:
             self._body = decode_body(self._codec, self.data)
         return self._body
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the body, ``body_bytes`` of them. A large one is a file: read now, before the message goes."""
+        if self._data is None:
+            assert self._stored is not None
+            self._data = self._stored.read(self)
+        return self._data
+
+    def open(self) -> io.BufferedIOBase:
+        """The bytes of the body as a file to read, which need not all be in memory.
+
+        Open it before the message is acknowledged; what is open can be read to its end. Whoever reads the last byte
+        gets ``Corrupt`` if they are not those that were put.
+        """
+        if self._data is not None:
+            return io.BytesIO(self._data)
+        assert self._stored is not None
+        return self._stored.open(self)
 
     @property
     def meta(self) -> Meta:
@@ -157,7 +190,8 @@ class Message:
             self.ack()
             return
         try:
-            self.release()
+            # A damaged body comes back after a lease's time: it is not in everybody's way.
+            self.release(delay=self._lease_s() if isinstance(error, Corrupt) else None)
         except PenstockError as late:  # the block's own error is the one to raise
             error.add_note(str(late))
 
@@ -187,6 +221,9 @@ class Message:
         except PenstockError as late:
             error.add_note(str(late))
 
+    def _lease_s(self) -> float:
+        return max(self.lease_us - self.last_attempt_us, 0) / 1e6
+
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a message belongs to the queue object that got it: pass on its body or its id")
 
@@ -209,7 +246,9 @@ def new_message(
     lease_us: int,
     owner: int,
     state: str,
+    stored: Stored | None = None,
 ) -> Message:
+    """``data`` is the body, or with ``stored`` only what the record says of it."""
     message = Message.__new__(Message)
     message._receiver = receiver
     message._codec = codec
@@ -222,7 +261,9 @@ def new_message(
     message.deliver_us = deliver_us
     message.enqueued_us = enqueued_us
     message.priority = priority
-    message.data = data
+    message._data = data if stored is None else None
+    message._stored = stored
+    message.body_bytes = len(data) if stored is None else stored.length
     message.last_attempt_us = last_attempt_us
     message.lease_us = lease_us
     message.owner = owner

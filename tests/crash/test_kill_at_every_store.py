@@ -1,6 +1,7 @@
 """Kill -9 at every store of every operation (issue of S6, T10): nothing confirmed is lost, nothing is invented, nobody
 is wedged, and order, lists and counts are right, whoever opens the queue next."""
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from penstock.store import layout as L
 from penstock.timequeue.producer import Offered
 from penstock.timequeue.puts import entry
 from tests.crash.rig import CHECKED_AGAIN, contents, every_step, in_child, killed_at
+from tests.pipes import Pipe
 from tests.snapshot import FAST, Snapshot
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
@@ -112,6 +114,9 @@ ATOMIC = {
     "put with commit": (opened, lambda q: q.put(b"new", durability="commit")),
     "put with commit beside an offer": (beside_an_offer, lambda q: q.put(b"new", durability="commit")),
     "put of a body of its own": (opened, lambda q: q.put(b"n" * 5000)),
+    "put_file": (opened, lambda q: q.put_file(io.BytesIO(b"n" * 5000), priority=1)),
+    "put_file of a pipe": (opened, lambda q: q.put_file(Pipe(b"n" * 7000), deliver_at=FAR + 6)),
+    "put_file of a pipe with commit": (opened, lambda q: q.put_file(Pipe(b"n" * 7000), durability="commit")),
     "put_many": (opened, lambda q: q.put_many(BATCH)),
     "get": (opened, lambda q: q.get()),
     "get_many": (opened, lambda q: q.get_many(4)),

@@ -74,7 +74,8 @@ class Script(Workload):
         sent.deliver_us = (self.clock.wall_us(),) * 2
         return sent
 
-    def one(self, size: int, durable: bool = True) -> None:
+    def one(self, size: int, durable: bool = True, how: str = "put") -> None:
+        self.how = how
         self._put(self.queues[0], [self.plain(size, durable)], one=True)
 
     def many(self, *sizes: int, durable: bool = True) -> None:
@@ -118,6 +119,19 @@ def spilled(script: Script) -> None:
     script.finish()
     script.sync_index(script.queues[0])
     script.one(4600)
+
+
+def streamed(script: Script) -> None:
+    """Bodies that are copied out of files and pipes; one whose disk fails on the way, one whose client dies."""
+    script.one(5000, how="file")
+    script.one(5000, how="pipe")
+    script.finish()
+    script.failing(rig.WRITE, 2, lambda: script.one(5000, how="pipe"))
+    script.dying(rig.WRITE, 2, lambda: script.one(5000, how="pipe"))
+    script.dying(rig.SYNC, 1, lambda: script.one(4000, how="file"))
+    script.sync_index(script.queues[0])
+    script.one(4600, durable=False, how="pipe")
+    script.one(100)
 
 
 def part_of_a_batch_is_gone(script: Script) -> None:
@@ -184,6 +198,7 @@ def out_of_numbers(script: Script) -> None:
 SCRIPTS = (
     short,
     spilled,
+    streamed,
     part_of_a_batch_is_gone,
     room_is_used_again,
     failed,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import random
 from collections.abc import Callable, Sequence, Set
@@ -21,6 +22,7 @@ from penstock.store.files import KERNEL, LOCK, body_name
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import NEVER, Ledger, Sent, Span, found, make_body
 from tests.crash.storage import Disk
+from tests.pipes import Pipe
 from tests.snapshot import Snapshot
 
 KILLED = -1  # instead of an error number
@@ -66,6 +68,8 @@ class Killed(BaseException):
 
 class Workload:
     """Clients, their disk and their ledger."""
+
+    how = ""  # single messages are put in this way, if it is said: "put", "file" or "pipe"
 
     def __init__(self, template: Template, seed: int, *, late: bool | None = None) -> None:
         self.path = path = template.path
@@ -284,6 +288,14 @@ class Workload:
                 sent.spilled = self.disk.had_body(body_name(here[token].number, here[token].slot))
                 sent.durable = False  # nobody was told
 
+    def _put_one(self, queue: penstock.TimeQueue, sent: Sent, durability: str) -> str:
+        """Half of them are copied out of a file, or of a pipe, of which nobody knows how long it is."""
+        how = self.how or self.rng.choice(("put", "put", "file", "pipe"))
+        if how == "put":
+            return queue.put(sent.body, durability=durability, **sent.options)
+        source: Any = io.BytesIO(sent.body) if how == "file" else Pipe(sent.body)
+        return queue.put_file(source, durability=durability, **sent.options)
+
     def _put(self, queue: penstock.TimeQueue, batch: list[Sent], *, one: bool = False) -> None:
         durability = "commit" if batch[0].durable else "relaxed"
         span = self._span()
@@ -293,7 +305,7 @@ class Workload:
             self.ledger.sent[sent.token] = sent
         try:
             if one:
-                ids: Sequence[str] = [queue.put(batch[0].body, durability=durability, **batch[0].options)]
+                ids: Sequence[str] = [self._put_one(queue, batch[0], durability)]
             else:
                 drafts = [penstock.Draft(body=sent.body, **sent.options) for sent in batch]
                 ids = queue.put_many(drafts, durability=durability)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import itertools
 import os
 import shutil
@@ -23,6 +24,7 @@ from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.files import CLIENTS, KERNEL, ClientBytes
 from penstock.timequeue import check_queue, repair_queue
+from tests.pipes import Pipe
 from tests.snapshot import FAST, Snapshot
 from tests.thoroughness import THOROUGH
 
@@ -151,6 +153,14 @@ OPERATIONS: dict[str, tuple[Callable[[Scene], Any], Callable[[Scene], Any], list
     "put_many": (nothing, lambda s: s.queue.put_many(BATCH), BATCH, []),
     "put_many relaxed": (nothing, lambda s: s.queue.put_many(BATCH, durability="relaxed"), BATCH, []),
     "put spilled": (nothing, lambda s: s.queue.put(NEW * 500), [NEW * 500], []),
+    "put_file": (nothing, lambda s: s.queue.put_file(io.BytesIO(NEW * 500)), [NEW * 500], []),
+    "put_file of a pipe": (nothing, lambda s: s.queue.put_file(Pipe(NEW * 1000)), [NEW * 1000], []),
+    "put_file relaxed": (
+        nothing,
+        lambda s: s.queue.put_file(Pipe(NEW * 1000), durability="relaxed"),
+        [NEW * 1000],
+        [],
+    ),
     "get": (nothing, lambda s: s.queue.get(block=False), [], []),
     "get_many": (nothing, lambda s: s.queue.get_many(3), [], []),
     "ack": (taking(b"first"), lambda s: s.held[0].ack(), [], [b"first"]),

@@ -189,11 +189,14 @@ def test_a_body_file_that_is_damaged_or_gone_is_not_delivered(queue: Queues) -> 
     q = queue(spill_bytes=100)
     q.put_many([b"a" * 500, b"b" * 500])
     first, second = sorted((q.path / "bodies").iterdir())
-    first.write_bytes(b"A" * 500)
+    first.write_bytes(b"a" * 499)
     second.unlink()
     for name in (first.name, second.name):
         with pytest.raises(Corrupt, match=name):
             q.get(block=False)
+    first.write_bytes(b"a" * 501)
+    with pytest.raises(Corrupt, match="501 bytes instead of 500"):
+        next(iter(q.browse()))
 
 
 def test_bodies_that_belong_to_no_message_are_swept_up(queue: Queues) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from json import dumps
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import DownloadColumn, Progress
 
 import penstock
-from penstock import LeaseLost, Message, QueueEmpty
+from penstock import Corrupt, LeaseLost, Message, QueueEmpty
 from penstock.cli.exits import NOTHING, OK
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
-from penstock.cli.output import Outlet, complain, describe
+from penstock.cli.output import FileOutlet, Outlet, complain, describe, progress
 from penstock.cli.signals import Held
 from penstock.cli.values import span_s
 
 FOREVER_S = 1e9
+WHOLE_BYTES_MAX = 1 << 20  # checked before the first byte is written; a larger one is written as it is read
+PIECE_BYTES = 1 << 20
 
 EXAMPLES = examples(
     "penstock get orders",
@@ -28,6 +32,7 @@ EXAMPLES = examples(
     'penstock get orders --follow | while read -r line; do echo "$line"; done',
     "penstock get orders --follow --timeout 0 > everything-that-is-due.txt",
     "penstock get orders --keep",
+    "penstock get images --output image.iso",
 )
 
 
@@ -57,51 +62,105 @@ def get(
         float | None, typer.Option(parser=span_s, metavar="TIME", help="Keep them so long at most while writing.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="The bytes of the bodies alone, no newline after each.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file, as with --raw, instead of the terminal.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Take the next message that is due and write its body and a newline; exit code 1 if there is none.
 
-    A message is acknowledged after it was written and flushed and, into a pipe, read. If that fails, or on Ctrl-C, it
-    goes back to the queue.
+    A message is acknowledged after it was written and flushed and, into a pipe, read; into a file of
+    --output, after it is on disk. If that fails, or on Ctrl-C, it goes back to the queue.
     """
     if keep and follow:
         raise typer.BadParameter("--keep would be given the same messages again and again; leave out --follow")
+    if output is not None and json:
+        raise typer.BadParameter("give --output or --json, not both")
     if raw and json:
         raise typer.BadParameter("give --raw or --json, not both")
     wait_s = timeout if timeout is not None else FOREVER_S if follow else 0.0
-    form = _json if json else _raw if raw else _line
+    form = _json if json else _raw if raw or output else _line
     done = lost = 0
-    with Held() as held:
-        out = Outlet(held)
-        with open_queue(queue) as q:
-            while follow or done < count:
-                most = batch if follow else min(batch, count - done)
-                found = held.interruptible(q.get_many, most, wait=wait_s, lease=lease)
-                if not found:
-                    break
-                _write(out, form, found)
-                done += len(found)
-                if not keep:  # what is kept goes back when the queue is closed
-                    lost += _acknowledge(q, found)
-            if not done and not follow:
-                raise QueueEmpty(q.name)
+    bars = progress(DownloadColumn(binary_units=True), show=output is not None)
+    with Held() as held, _outlet(held, output) as out, open_queue(queue) as q, bars as bar:
+        while follow or done < count:
+            most = batch if follow else min(batch, count - done)
+            found = held.interruptible(q.get_many, most, wait=wait_s, lease=lease)
+            if not found:
+                break
+            Writing(out, form, found, bar).write()
+            done += len(found)
+            if not keep:  # what is kept goes back when the queue is closed
+                lost += _acknowledge(q, found)
+        if not done and not follow:
+            raise QueueEmpty(q.name)
     return NOTHING if lost else OK
 
 
-def _write(out: Outlet, form: Callable[[Message], bytes], found: list[Message]) -> None:
-    written = False
+@contextlib.contextmanager
+def _outlet(held: Held, output: Path | None) -> Iterator[Outlet | FileOutlet]:
+    if output is None:
+        yield Outlet(held)
+        return
+    out = FileOutlet(held, output)
     try:
-        out.write(b"".join(map(form, found)))
-        written = True
-        out.wait_until_read(_Extension(found))
-    except BaseException:
-        for message in reversed(found):
-            with contextlib.suppress(LeaseLost):
-                if written and out.unread_bytes() == 0:
-                    message.ack()  # read in the moment in which we were interrupted
-                else:
-                    message.release()
-        raise
+        yield out
+    finally:
+        out.close()
+
+
+class Writing:
+    """Messages that are written. Large bodies go piece by piece, and are never in memory as a whole."""
+
+    def __init__(
+        self, out: Outlet | FileOutlet, form: Callable[[Message], bytes], found: list[Message], bar: Progress
+    ) -> None:
+        self._out = out
+        self._form = form
+        self._found = found
+        self._bar = bar
+        self._keep_leases = _Extension(found)
+        self._at: Message | None = None
+
+    def write(self) -> None:
+        written = False
+        try:
+            task = self._bar.add_task("writing", total=sum(message.body_bytes for message in self._found))
+            for portion in self._portions():
+                self._out.write(portion)
+                self._bar.update(task, advance=len(portion))
+                self._keep_leases()
+            self._bar.remove_task(task)
+            written = True
+            self._out.wait_until_read(self._keep_leases)
+            self._out.keep()
+        except BaseException as error:
+            for message in reversed(self._found):
+                with contextlib.suppress(LeaseLost):
+                    if written and self._out.unread_bytes() == 0:
+                        message.ack()  # read in the moment in which we were interrupted
+                        self._out.keep()
+                    else:
+                        message.release(delay=self._delay_s(message, error))
+            raise
+
+    def _delay_s(self, message: Message, error: BaseException) -> float | None:
+        """A damaged one comes back after a lease's time, as it does when ``get`` finds the damage."""
+        return self._keep_leases.span_s if isinstance(error, Corrupt) and message is self._at else None
+
+    def _portions(self) -> Iterator[bytes]:
+        small: list[bytes] = []
+        for message in self._found:
+            self._at = message
+            if message.body_bytes <= WHOLE_BYTES_MAX or self._form is _json:
+                small.append(self._form(message))
+                continue
+            yield b"".join(small)
+            small = [b"" if self._form is _raw else b"\n"]
+            with message.open() as body:
+                while piece := body.read(PIECE_BYTES):
+                    yield piece
+        yield b"".join(small)
 
 
 class _Extension:
@@ -109,15 +168,15 @@ class _Extension:
 
     def __init__(self, found: list[Message]) -> None:
         self._found = found
-        self._span_s = max((found[0].lease_us - found[0].last_attempt_us) / 1e6, 0.001)
-        self._next_s = time.monotonic() + self._span_s / 3
+        self.span_s = max((found[0].lease_us - found[0].last_attempt_us) / 1e6, 0.001)
+        self._next_s = time.monotonic() + self.span_s / 3
 
     def __call__(self) -> None:
         if time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + self._span_s / 3
+            self._next_s = time.monotonic() + self.span_s / 3
             for message in self._found:
                 with contextlib.suppress(LeaseLost):  # said when it is acknowledged
-                    message.extend(self._span_s)
+                    message.extend(self.span_s)
 
 
 def _acknowledge(queue: penstock.TimeQueue, found: list[Message]) -> int:

@@ -19,6 +19,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,6 +35,7 @@ Shown = TypeVar("Shown")
 
 PIPE_COLUMNS = 200  # without a terminal nobody wraps lines: wide enough for a whole row
 PREVIEW_CHARS = 60
+PREVIEW_BYTES = 4 * PREVIEW_CHARS  # no character has more
 FILE_PORTION_BYTES = 1 << 20  # one write to a file, so that Ctrl-C does not wait for a gigabyte
 READER_PAUSE_MS = 1  # between looks whether a pipe was read
 
@@ -99,12 +101,59 @@ class Outlet:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             meanwhile()
 
+    def keep(self) -> None:
+        """What was written stays, here in any case."""
+
     def unread_bytes(self) -> int:
         if self._fd < 0 or not self._is_pipe:
             return 0
         left = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, left)
         return left[0]
+
+
+class FileOutlet:
+    """A file instead of standard output. It is made when there is something for it; what is not acknowledged in the end
+    is cut off again, and if nothing is, the file goes."""
+
+    def __init__(self, held: Held, path: Path) -> None:
+        self._held = held
+        self._path = path
+        self._file: io.FileIO | None = None
+        self._is_regular = False
+        self._kept_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = io.FileIO(self._path, "w")
+            self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        left = memoryview(data)
+        while left:
+            left = left[self._held.interruptible(self._file.write, left[:FILE_PORTION_BYTES]) or 0 :]
+
+    def wait_until_read(self, meanwhile: Callable[[], None]) -> None:
+        """Until it is on disk: a message that is acknowledged is nowhere else."""
+        if self._file is not None and self._is_regular:
+            os.fsync(self._file.fileno())
+            meanwhile()
+
+    def unread_bytes(self) -> int:
+        return 0
+
+    def keep(self) -> None:
+        """What was written until now stays, whatever happens."""
+        if self._file is not None and self._is_regular:
+            self._kept_bytes = self._file.tell()
+
+    def close(self) -> None:
+        if self._file is None:
+            return
+        with self._file:
+            if not self._is_regular or self._file.tell() == self._kept_bytes:
+                return
+            self._file.truncate(self._kept_bytes)
+        if not self._kept_bytes:
+            self._path.unlink(missing_ok=True)
 
 
 def say(text: str) -> None:
@@ -160,15 +209,15 @@ def describe(message: Message, *, body: bool = True) -> dict[str, Any]:
     return found
 
 
-def preview(data: bytes) -> str:
-    """The start of a body in one harmless line.
+def preview(data: bytes, size_bytes: int | None = None) -> str:
+    """The start of a body of so many bytes, or of just these, in one harmless line.
 
     >>> preview(b"a\\nb\\x1b[31m"), preview(bytes(100))[-3:]
     ('a\\\\nb\\\\x1b[31m', '...')
     """
-    text = data[: 4 * PREVIEW_CHARS].decode(errors="backslashreplace")
+    text = data[:PREVIEW_BYTES].decode(errors="backslashreplace")
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    whole = len(text) <= PREVIEW_CHARS and len(data) <= 4 * PREVIEW_CHARS
+    whole = len(text) <= PREVIEW_CHARS and (len(data) if size_bytes is None else size_bytes) <= PREVIEW_BYTES
     return text if whole else text[: PREVIEW_CHARS - 3] + "..."
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
 
+from penstock import BodyGone
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, QueuePath, examples
-from penstock.cli.output import console, describe, preview, say_json, table
+from penstock.cli.output import PREVIEW_BYTES, console, describe, preview, say_json, table
 from penstock.cli.values import State
 
 EXAMPLES = examples(
@@ -29,13 +31,19 @@ def peek(
         found = q.browse(state=state.value, limit=limit or None)
         if json:
             for message in found:
-                say_json(describe(message))
+                with contextlib.suppress(BodyGone):  # it left the queue while we looked
+                    say_json(describe(message))
             return 0
         rows = table(
             "id", "state", "deliver at", "prio", "tries", "type", "key", "bytes", "body",
             numbers=("prio", "tries", "bytes"), whole=("id", "state", "deliver at"),
         )  # fmt: skip
         for message in found:
+            try:
+                with message.open() as body:
+                    start = body.read(PREVIEW_BYTES)
+            except BodyGone:
+                continue
             rows.add_row(
                 message.id,
                 message.state,
@@ -44,8 +52,8 @@ def peek(
                 str(message.attempts),
                 preview((message.type or "").encode()),
                 preview((message.key or "").encode()),
-                str(len(message.data)),
-                preview(message.data),
+                str(message.body_bytes),
+                preview(start, message.body_bytes),
             )
     if rows.row_count:
         console().print(rows)

@@ -32,6 +32,7 @@ EXAMPLES = examples(
     "penstock put wakeups 'call room 12' --deliver-at 2030-01-02T07:00:00+01:00",
     "penstock put orders --file order.xml --delay 5m --priority 3",
     "date | penstock put orders -",
+    "tar c photos | penstock put albums --file -",
     "penstock put orders --lines --file orders.txt",
     "tail -f app.log | penstock put logs --lines --timeout 1h",
 )
@@ -42,7 +43,9 @@ def put(
     body: Annotated[
         str | None, typer.Argument(metavar="BODY", help="The body; - reads it from standard input.", show_default=False)
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Take the body (or the lines) from this file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Take the body (or the lines) from this file; - is standard input.")
+    ] = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="One message for each line of standard input or --file.")
     ] = False,
@@ -84,8 +87,10 @@ def put(
         if lines:
             with _source(file) as (stream, total):
                 return Lines(q, kind, options, ids=ids, json=json).put(stream, total)
-        value = _value(_body(body, file), kind)
-        message_id = q.put(value, **options)
+        if kind is Kind.bytes and (file is not None or body == "-"):
+            message_id = _put_file(q, file, options)
+        else:
+            message_id = q.put(_value(_body(body, file), kind), **options)
     if json:
         say_json({"id": message_id})
     else:
@@ -117,7 +122,7 @@ class _source:
         self._opened: BinaryIO | None = None
 
     def __enter__(self) -> tuple[BinaryIO, int | None]:
-        if self._file is None:
+        if self._file is None or str(self._file) == "-":
             return _stdin(), None
         self._opened = open(self._file, "rb")
         return self._opened, os.fstat(self._opened.fileno()).st_size or None
@@ -133,10 +138,22 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
+def _put_file(queue: penstock.TimeQueue, file: Path | None, options: dict[str, Any]) -> str:
+    """A file, or all of standard input, without having it in memory."""
+    with progress(DownloadColumn(binary_units=True)) as bar:
+        task = bar.add_task("putting", total=None)
+
+        def show(done_bytes: int, total_bytes: int | None) -> None:
+            bar.update(task, completed=done_bytes, total=total_bytes)
+
+        source = file if file is not None and str(file) != "-" else _stdin()
+        return queue.put_file(source, progress=show, **options)
+
+
 def _body(body: str | None, file: Path | None) -> bytes:
-    if file is not None:
+    if file is not None and str(file) != "-":
         return file.read_bytes()
-    if body == "-":
+    if file is not None or body == "-":
         return _stdin().read()
     return os.fsencode(body or "")
 

@@ -35,6 +35,16 @@ def _entry(body: Any) -> Entry:
     return entry(body, 0, None, None, 0, None, None, None)
 
 
+def read_whole(message: Message) -> None:
+    """A large body is a file, which goes when another thread marks the message done: it is read before that can be. If
+    it cannot be, the message is given back."""
+    try:
+        message.data  # noqa: B018
+    except BaseException as error:
+        message.__exit__(type(error), error, error.__traceback__)
+        raise
+
+
 def to_item(message: Message, *, allow_pickle: bool) -> Any:
     body = message.body
     if type(body) is not Pickled:

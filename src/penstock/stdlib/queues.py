@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 from penstock.errors import Misuse, PenstockError, QueueClosed, QueueExists, QueueFull, QueueNotFound
 from penstock.message import DONE, Message
 from penstock.stdlib.hand import Hand
-from penstock.stdlib.items import to_entry, to_item
+from penstock.stdlib.items import read_whole, to_entry, to_item
 from penstock.store import layout as L
 from penstock.store.kernel import Kernel
 from penstock.store.sessions import Session
@@ -181,6 +181,7 @@ class Queue(Generic[Item]):
         if block and timeout is not None and timeout < 0:
             raise ShutDown if self._is_over(self._queue._mine()) else ValueError(NEGATIVE)
         message = self._take(timeout if block else 0.0)
+        read_whole(message)
         if self._done_by == "task_done":
             self._hand.add(message)
         self._tell_room()

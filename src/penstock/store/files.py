@@ -316,9 +316,7 @@ class LocalFiles:
     # ------------------------------------------------------------ bodies of their own
 
     def write_body(self, name: str, body: bytes, *, sync: bool) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        rig.effect(rig.OPEN, self.body_path(name))
-        fd = os.open(name, flags, 0o666, dir_fd=self._bodies)
+        fd = self.create_body(name)
         try:
             write_all(fd, body, 0)
             if sync:
@@ -326,25 +324,39 @@ class LocalFiles:
         finally:
             os.close(fd)
         if sync:
-            sync_file(self._bodies)
+            self.sync_body_names()
+
+    def create_body(self, name: str) -> int:
+        """The descriptor of a new one, for writing."""
+        rig.effect(rig.OPEN, self.body_path(name))
+        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self._bodies)
+
+    def sync_body_names(self) -> None:
+        sync_file(self._bodies)
 
     def sync_bodies(self, names: list[str]) -> None:
         """Sync these bodies; what is not there is not, which whoever reads it will say."""
         for name in names:
             try:
-                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+                fd = self.open_body(name)
             except FileNotFoundError:
                 continue
             try:
                 sync_file(fd)
             finally:
                 os.close(fd)
-        sync_file(self._bodies)
+        self.sync_body_names()
 
     def read_body(self, name: str) -> bytes:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
-        with open(fd, "rb") as file:
+        with open(self.open_body(name), "rb") as file:
             return file.read()
+
+    def open_body(self, name: str) -> int:
+        """A descriptor for reading; its owner closes it."""
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._bodies)
+
+    def body_bytes(self, name: str) -> int:
+        return os.stat(name, dir_fd=self._bodies).st_size
 
     def remove_body(self, name: str) -> None:
         rig.effect(rig.UNLINK, self.body_path(name))

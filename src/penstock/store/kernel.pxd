@@ -77,6 +77,7 @@ cdef class Kernel:
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1
     cpdef int spill(self, long long delta_bytes) except -1
+    cpdef int grow(self, u64 slot, u64 more_bytes) except -1
     @cython.locals(spilled_bytes="long long")
     cpdef int retire(self, u64 slot) except -1
     cpdef bint spilled(self, u64 slot) noexcept

@@ -362,6 +362,12 @@ class Kernel:
         if delta_bytes > 0:
             self._count(L.T_SPILLS, 1)
 
+    def grow(self, slot: int, more_bytes: int) -> None:
+        """A body that is just being copied in takes so much more, of which nothing was known when it began."""
+        self.words.add(L.H_SPILLED_BYTES, more_bytes)
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, self.field(slot, L.S_LEASE_US) + more_bytes)
+        self.words.commit()
+
     # ------------------------------------------------------------ syncs
 
     def retire(self, slot: int) -> None:

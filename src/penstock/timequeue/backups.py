@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
+from penstock.errors import Corrupt
 from penstock.store import layout as L
 from penstock.store import record
+from penstock.store.bodyfiles import PIECE_BYTES, BodyReader, copy_in
 from penstock.store.directory import create_directory
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.findings import Finding
@@ -19,7 +21,7 @@ from penstock.store.picture import Picture, make_kernel
 from penstock.store.words import Words
 from penstock.timequeue.arguments import BUSY_S, queue_path
 from penstock.timequeue.clients import TOMBSTONE, Client
-from penstock.timequeue.copying import Copied, copy_out, finding_of, take_picture
+from penstock.timequeue.copying import Copied, copy_out, finding_of, open_body, take_picture
 from penstock.timequeue.timequeue import TimeQueue
 
 
@@ -123,15 +125,32 @@ class _Copier:
         copied = copy_out(self._client, start, slot)
         if copied.fault is None and not start.is_whole(slot):
             copied.fault = f"the identity word of slot {slot} is damaged"
+        if copied.fault is None and copied.spilled_bytes:
+            self._copy_body(files, copied)
         if copied.fault is not None:
             self._faults.append(copied)
             return
-        if copied.spilled is not None:
-            files.write_body(body_name(copied.number, slot), copied.spilled, sync=False)
         data = self._record(copied)
         files.write(copied.unit, data)
-        self._kept[slot] = len(copied.spilled or b"")
-        self.advance(L.units(len(data) - L.RECORD_BYTES) * L.UNIT_BYTES + len(copied.spilled or b""))
+        self._kept[slot] = copied.spilled_bytes
+        self.advance(L.units(len(data) - L.RECORD_BYTES) * L.UNIT_BYTES)
+
+    def _copy_body(self, files: LocalFiles, copied: Copied) -> None:
+        reader = open_body(self._client.files, copied)
+        if reader is None:
+            return
+        name = body_name(copied.number, copied.slot)
+        with reader:
+            try:
+                copy_in(files, name, self._pieces(reader), sync=False)
+            except Corrupt as error:
+                files.remove_body(name)
+                copied.fault = f"a damaged file {error.path}: {error.found}"
+
+    def _pieces(self, reader: BodyReader) -> Iterator[bytes]:
+        while piece := reader.read(PIECE_BYTES):
+            yield piece
+            self.advance(len(piece))
 
     def _record(self, copied: Copied) -> bytes:
         """The same bytes as in the original, but for what a release has changed, and the secret of a new identity."""

@@ -8,11 +8,14 @@ when it had been copied.
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from penstock.errors import Corrupt, QueueClosed
 from penstock.store import layout as L
 from penstock.store import record
+from penstock.store.bodyfiles import BodyReader
 from penstock.store.files import LocalFiles, body_name, private_memory
 from penstock.store.findings import Finding
 from penstock.store.picture import Picture
@@ -33,12 +36,13 @@ class Copied(msgspec.Struct):
     index: int = 0
     meta: bytes = b""
     body: bytes = b""
-    spilled: bytes | None = None
+    spilled_bytes: int = 0  # of the file that its body is
+    check: int = 0  # that file's checksum
     fault: str | None = None
 
     @property
-    def data(self) -> bytes:
-        return self.body if self.spilled is None else self.spilled
+    def body_bytes(self) -> int:
+        return self.spilled_bytes or len(self.body)
 
 
 def take_picture(client: Client) -> Picture:
@@ -51,8 +55,8 @@ def take_picture(client: Client) -> Picture:
 
 
 def copy_out(client: Client, picture: Picture, slot: int) -> Copied:
-    """Copy a message out and check the copy. Without the lock: what it finds counts only if the message is still there
-    afterwards."""
+    """Copy a message out and check the copy; a body that is a file stays there. Without the lock: what it finds counts
+    only if the message is still there afterwards."""
     unit, units = picture.place(slot)
     copied = Copied(
         slot,
@@ -76,33 +80,53 @@ def copy_out(client: Client, picture: Picture, slot: int) -> Copied:
         head = L.RECORD.unpack_from(data)
         copied.enqueued_us, copied.batch, copied.index = parts.enqueued_us, head[5], head[6]
         copied.meta, copied.body = parts.meta, parts.body
-        _check_parts(client.files, copied, parts, units)
+        _check_parts(copied, parts, units)
     return copied
 
 
-def _check_parts(files: LocalFiles, copied: Copied, parts: record.Parts, units: int) -> None:
+def _check_parts(copied: Copied, parts: record.Parts, units: int) -> None:
     wanted = L.units(len(parts.meta) + len(parts.body))
     ready = copied.info >> L.FLAGS_SHIFT & L.FLAG_READY
     if units != wanted:
         copied.fault = f"{wanted} units, where its slot says {units}"
     elif parts.flags & L.FLAG_SPILLED:
-        copied.spilled, copied.fault = _read_body(files, copied)
+        copied.spilled_bytes, copied.check = L.SPILL.unpack(copied.body)
     # What a release has changed since is in the slot; all else is in the record, which is checked.
     flags = parts.flags & ~L.FLAG_READY | ready
     attempts = copied.info >> L.ATTEMPTS_SHIFT << L.ATTEMPTS_SHIFT
     copied.info = attempts | parts.priority | parts.codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
 
 
-def _read_body(files: LocalFiles, copied: Copied) -> tuple[bytes | None, str | None]:
+def open_body(files: LocalFiles, copied: Copied) -> BodyReader | None:
+    """The body of a message whose body is a file; None if it is not right, and ``fault`` says so. What is read of it is
+    checked at its end."""
     name = body_name(copied.number, copied.slot)
-    length, check = L.SPILL.unpack(copied.body)
+    path = files.body_path(name)
     try:
-        body = files.read_body(name)
+        fd = files.open_body(name)
     except FileNotFoundError:
-        return None, f"no file {files.body_path(name)}"
-    if len(body) != length or record.crc32(body) != check:
-        return None, f"a damaged file {files.body_path(name)}"
-    return body, None
+        copied.fault = f"no file {path}"
+        return None
+    if os.fstat(fd).st_size != copied.spilled_bytes:
+        os.close(fd)
+        copied.fault = f"a damaged file {path}"
+        return None
+    return BodyReader(fd, path, length=copied.spilled_bytes, check=copied.check)
+
+
+def read_data(files: LocalFiles, copied: Copied) -> bytes:
+    """All bytes of a message's body; nothing if ``fault`` says that they are not right."""
+    if copied.fault is not None or not copied.spilled_bytes:
+        return copied.body
+    reader = open_body(files, copied)
+    if reader is None:
+        return b""
+    with reader:
+        try:
+            return reader.readall()
+        except Corrupt as error:
+            copied.fault = f"a damaged file {error.path}: {error.found}"
+            return b""
 
 
 def finding_of(files: LocalFiles, copied: Copied) -> Finding:

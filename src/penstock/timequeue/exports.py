@@ -19,7 +19,7 @@ from penstock.message import to_datetime
 from penstock.store import layout as L
 from penstock.store.findings import Finding
 from penstock.store.picture import LIVE
-from penstock.timequeue.copying import Copied, copy_out, finding_of, take_picture
+from penstock.timequeue.copying import Copied, copy_out, finding_of, read_data, take_picture
 from penstock.timequeue.opening import create
 from penstock.timequeue.puts import Entry, entry
 from penstock.timequeue.timequeue import TimeQueue
@@ -80,23 +80,23 @@ class Export(Iterator[dict[str, Any]]):
         yield msgspec.json.encode({"messages": self.messages}) + b"\n"
 
     def _run(self) -> Iterator[dict[str, Any]]:
-        batch: list[Copied] = []
+        batch: list[tuple[Copied, bytes]] = []
         size_bytes = 0
         for slot in self._slots:
             copied = copy_out(self._client, self._picture, slot)
-            batch.append(copied)
-            size_bytes += len(copied.data)
+            batch.append((copied, read_data(self._client.files, copied)))
+            size_bytes += copied.body_bytes
             if len(batch) >= LOOKED_AGAIN_MAX or size_bytes >= LOOKED_AGAIN_BYTES:
                 yield from self._still_there(batch)
                 batch, size_bytes = [], 0
         yield from self._still_there(batch)
 
-    def _still_there(self, batch: list[Copied]) -> Iterator[dict[str, Any]]:
+    def _still_there(self, batch: list[tuple[Copied, bytes]]) -> Iterator[dict[str, Any]]:
         there = self._client.turn(self._look_again, batch)
         self.gone += len(batch) - len(there)
-        for copied in there:
+        for copied, data in there:
             if copied.fault is None:
-                yield self._describe(copied)
+                yield self._describe(copied, data)
                 continue
             finding = finding_of(self._client.files, copied)
             if self._findings is None:
@@ -104,15 +104,15 @@ class Export(Iterator[dict[str, Any]]):
             self.damaged += 1
             self._findings.append(finding)
 
-    def _look_again(self, batch: list[Copied]) -> list[Copied]:
+    def _look_again(self, batch: list[tuple[Copied, bytes]]) -> list[tuple[Copied, bytes]]:
         kernel = self._client.kernel
         return [
-            copied
-            for copied in batch
+            (copied, data)
+            for copied, data in batch
             if kernel.number(copied.slot) == copied.number and kernel.state(copied.slot) in LIVE
         ]
 
-    def _describe(self, copied: Copied) -> dict[str, Any]:
+    def _describe(self, copied: Copied, data: bytes) -> dict[str, Any]:
         meta = decode_meta(copied.meta)
         codec = copied.info >> L.CODEC_SHIFT & 0xF
         ready = copied.info >> L.FLAGS_SHIFT & L.FLAG_READY
@@ -128,7 +128,7 @@ class Export(Iterator[dict[str, Any]]):
             "headers": meta.h or {},
             "attempts": copied.info >> L.ATTEMPTS_SHIFT,
             "codec": CODECS.get(codec, str(codec)),
-            "body": base64.b64encode(copied.data).decode(),
+            "body": base64.b64encode(data).decode(),
         }
 
 

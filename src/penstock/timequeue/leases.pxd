@@ -37,7 +37,7 @@ cdef class Consumer:
     cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out)
     @cython.locals(found=list, owner=u64, delivery=Delivery, damaged=Delivery, message=Message)
     cpdef list messages(self, Look look)
-    @cython.locals(slot=u64, number=u64, unit=u64, there=u64, body=bytes, parts=record.Parts)
+    @cython.locals(slot=u64, number=u64, unit=u64, there=u64, parts=record.Parts)
     cpdef Message read(self, Delivery delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
     @cython.locals(now_us=u64, owner=u64, delivery=Delivery)
     cpdef int _give_back(self, list deliveries, Delivery damaged, u64 delay_us) except -1

@@ -14,10 +14,10 @@ from penstock.errors import Corrupt, LeaseLost, Misuse
 from penstock.message import DONE, PENDING, Message, Receiver, new_message
 from penstock.store import layout as L
 from penstock.store import record
-from penstock.store.files import body_name
 from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.notify import sleep_s
+from penstock.timequeue.spilled import Spilled
 
 
 class Look:
@@ -166,16 +166,18 @@ class Consumer:
                     self._kernel.unclaim(delivery.slot, self._client.index, now_us)
 
     def read(self, delivery: Delivery, attempt_us: int, lease_us: int, owner: int, state: str) -> Message | None:
-        """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile."""
+        """The message of a delivery, copied out and checked; None if the slot has moved on meanwhile. A body that is a
+        file stays there: only its length is checked now."""
         slot = delivery.slot
         number = delivery.number
         unit = delivery.place >> L.PLACE_SHIFT
         parts = record.Parts()
         self._files.read_record(parts, unit, delivery.place & L.PLACE_MASK, self._client.signature, number, slot)
-        body = parts.body
         fault = parts.fault
+        stored = None
         if parts.flags & L.FLAG_SPILLED:
-            body, fault = self._spilled(body, number, slot)
+            stored = Spilled(self._client, number, slot, parts.body)
+            fault = stored.fault()
         there = self._kernel.state(slot)
         if (
             self._kernel.number(slot) != number
@@ -196,23 +198,13 @@ class Consumer:
             parts.priority,
             parts.codec,
             parts.meta,
-            body,
+            parts.body,
             attempt_us,
             lease_us,
             owner,
             state,
+            stored,
         )
-
-    def _spilled(self, reference: bytes, number: int, slot: int) -> tuple[bytes, str | None]:
-        name = body_name(number, slot)
-        length, check = L.SPILL.unpack(reference)
-        try:
-            body = self._files.read_body(name)
-        except FileNotFoundError:
-            return b"", f"no file {self._files.body_path(name)}"
-        if len(body) != length or record.crc32(body) != check:
-            return body, f"a damaged file {self._files.body_path(name)}"
-        return body, None
 
     # ------------------------------------------------------------ what becomes of a delivery; each is one turn
 
@@ -261,7 +253,7 @@ class Consumer:
             if not self._held(message):
                 lost = lost or message
                 continue
-            spilled_bytes = len(message.data) if kernel.spilled(message.slot) else 0
+            spilled_bytes = message.body_bytes if kernel.spilled(message.slot) else 0
             kernel.ack(message.slot, self._client.index, spilled_bytes)
             message.state = DONE
         kernel.commit()

@@ -41,10 +41,12 @@ cdef class Producer:
     @cython.locals(client=object)  # its methods are passed on
     cpdef object put_when_room(self, list items, double timeout_s, bint sync, object once)
     @cython.locals(item=Entry)
+    cpdef bint may_try_again(self, list items) except -1
+    @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)
     cdef int _put_now(self, list items, bint sync, bint batch, object once) except -1
-    @cython.locals(item=Entry, client=Client, alone=bint)
+    @cython.locals(item=Entry, client=Client, alone=bint, first=Entry)
     cdef int put_staged(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(now_us=u64, item=Entry, client=Client, first=Entry)
     cdef int _put_with_others(self, list items, bint sync, bint batch, object once) except -1
@@ -52,14 +54,20 @@ cdef class Producer:
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
     cpdef u64 _reserve(self, list items) except? 0
-    @cython.locals(item=Entry, slot=Py_ssize_t, last=u64, spilled_bytes=u64, kernel=Kernel, client=Client)
+    @cython.locals(item=Entry, slot=Py_ssize_t, last=u64, kernel=Kernel, client=Client)
     cdef int _reserve_all(self, list items, u64 now_us) except -1
-    @cython.locals(slot=Py_ssize_t, used_bytes=u64, units=u64)
+    @cython.locals(slot=Py_ssize_t, units=u64)
     cdef Py_ssize_t _take(self, Entry item) except? -9
+    cdef u64 _used_bytes(self) noexcept
+    cdef u64 _body_bytes(self, Entry item) noexcept
     cdef int _undo(self, Entry item) except -1
     @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes,
                    most_bytes=u64)
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
+    @cython.locals(length=u64)
+    cdef int _copy_source(self, Entry item, bint sync) except -1
+    cpdef int make_room(self, Entry item, u64 more_bytes) except -1
+    cpdef bint _grow(self, Entry item, u64 more_bytes) except -1
     cpdef int _copy_one(self, list items, u64 now_us) except -1
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
     cpdef int _publish_committed(self, bint led, list items) except -1

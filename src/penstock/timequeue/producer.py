@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -13,6 +14,7 @@ from typing import Protocol
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueBusy, QueueFull
 from penstock.store import layout as L
 from penstock.store import record
+from penstock.store.bodyfiles import copy_in
 from penstock.store.files import body_name
 from penstock.store.kernel import NO_NUMBER, NO_ROOM, NO_SLOT
 from penstock.timequeue.clients import OFFER, TOMBSTONE, Client
@@ -100,14 +102,12 @@ class Producer:
         try:
             self._put_now(items, sync, batch, once)
         except QueueFull:
-            if not self._client.regain():
+            if not (self.may_try_again(items) and self._client.regain()):
                 raise
             self._put_now(items, sync, batch, once)
         except OSError as error:
-            if not self._may_make_room_on_disk(error):
+            if not (self._may_make_room_on_disk(error) and self.may_try_again(items)):
                 raise
-            for item in items:
-                item.forget()
             self._put_now(items, sync, batch, once)
         except OutOfNumbers:
             self._client.syncs.sync_index()
@@ -136,11 +136,20 @@ class Producer:
                 return
             except QueueFull:
                 left_s = deadline - time.monotonic()
-                if left_s <= 0:
+                if left_s <= 0 or not self.may_try_again(items):
                     raise
             # A dead producer's room comes back when somebody looks.
             client.turn(client.return_from_dead)
             client.producers.sleep(seen, min(left_s, 1.0))
+
+    def may_try_again(self, items: list[Entry]) -> bool:
+        """As if they had not been tried, unless a part of one is gone: of a pipe what was read."""
+        for item in items:
+            if item.source is not None and not item.source.rewind():
+                return False
+        for item in items:
+            item.forget()
+        return True
 
     def _may_make_room_on_disk(self, error: OSError) -> bool:
         """Bodies of their own stay on the disk until an index sync after their message has gone."""
@@ -154,7 +163,8 @@ class Producer:
     def _put_now(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
         """A small message that need not be synced takes one turn at the lock instead of two."""
         item = items[0]
-        small = len(items) == 1 and not sync and once is None and len(item.body) <= self._direct_bytes_max
+        small = len(items) == 1 and not sync and once is None and item.source is None
+        small = small and len(item.body) <= self._direct_bytes_max
         if not (small and self._client.turn(self.put_direct, item)):
             self.check_sizes(items)
             self.put_staged(items, sync, batch, once)
@@ -192,7 +202,9 @@ class Producer:
         client = self._client
         under_way, key = client.filling, id(items)  # so that the last line is a single call: no interrupt before it
         try:
-            alone = sync and len(items) == 1 and once is None
+            # Copying a file takes its time: nobody may wait for a sync that comes after it.
+            first = items[0]
+            alone = sync and len(items) == 1 and once is None and first.source is None
             if not (alone and self._commits.lead_alone(self._reserve, self._copy_one, self._publish_committed, items)):
                 self._put_with_others(items, sync, batch, once)
         except BaseException:
@@ -250,10 +262,9 @@ class Producer:
                 raise self._full(slot, item)
             if item.deliver_us == 0:
                 item.deliver_us = now_us
-            spilled_bytes = len(item.spilled) if item.spilled is not None else 0
-            if spilled_bytes:
-                kernel.spill(spilled_bytes)
-            kernel.describe(slot, item.deliver_us, item.info, spilled_bytes)
+            if item.spilled_bytes:
+                kernel.spill(item.spilled_bytes)
+            kernel.describe(slot, item.deliver_us, item.info, item.spilled_bytes)
             item.number = kernel.number(slot)
             item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
             kernel.fill(slot, last, client.index, client.owner)
@@ -263,23 +274,29 @@ class Producer:
 
     def _take(self, item: Entry) -> int:
         """A slot with room in the ring for the record or, failing that, for one that names a file in ``bodies/``."""
-        if len(item.body) <= self._spill_bytes:
+        if item.source is None and len(item.body) <= self._spill_bytes:
             slot = self._kernel.take(_units(len(item.meta) + len(item.body)))
             if slot >= 0 or slot == NO_SLOT:
                 return slot
-        used_bytes = self._kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + self._kernel.get(L.H_SPILLED_BYTES)
         units = _units(len(item.meta) + L.SPILL.size)
-        if used_bytes + units * L.UNIT_BYTES + len(item.body) > self._data_bytes:
+        if self._used_bytes() + units * L.UNIT_BYTES + self._body_bytes(item) > self._data_bytes:
             return NO_ROOM
         slot = self._kernel.take(units)
-        if slot >= 0:
+        if slot >= 0 and item.source is None:
             item.spill()
         return slot
 
+    def _used_bytes(self) -> int:
+        """Of the queue's bound, by records and by bodies of their own."""
+        return self._kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + self._kernel.get(L.H_SPILLED_BYTES)
+
+    def _body_bytes(self, item: Entry) -> int:
+        return len(item.body) if item.source is None else item.spilled_bytes
+
     def _undo(self, item: Entry) -> None:
         """Give up a reserved slot that nothing was written to, in the turn in which it was reserved."""
-        if item.spilled is not None:
-            self._kernel.spill(-len(item.spilled))
+        if item.spilled_bytes:
+            self._kernel.spill(-item.spilled_bytes)
         self._kernel.abandon(item.slot, self._client.index, False)
 
     def _copy(self, items: list[Entry], now_us: int, sync: bool, batch: bool) -> None:
@@ -290,6 +307,8 @@ class Producer:
         for index, item in enumerate(items):
             if item.spilled is not None:
                 self._files.write_body(body_name(item.number, item.slot), item.spilled, sync=sync)
+            elif item.source is not None:
+                self._copy_source(item, sync)
             data = self._record(item, now_us, len(items) if batch else 1, index if batch else 0)
             if run and (item.unit != following or item.unit >= limit or size_bytes > most_bytes):
                 self._files.write(start, b"".join(run))
@@ -305,6 +324,30 @@ class Producer:
             size_bytes += len(data)
             following = item.unit + _units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
+
+    def _copy_source(self, item: Entry, sync: bool) -> None:
+        """A body that is not in memory. The room for what is not known to come is reserved as it comes."""
+        assert item.source is not None
+        pieces = item.source.pieces(functools.partial(self.make_room, item))
+        length, check = copy_in(self._files, body_name(item.number, item.slot), pieces, sync=sync)
+        assert length == item.spilled_bytes
+        item.refer(check)
+
+    def make_room(self, item: Entry, more_bytes: int) -> None:
+        """For a body that has turned out to be longer."""
+        if item.spilled_bytes + more_bytes + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
+            raise self._too_large(item.spilled_bytes + more_bytes)
+        while not self._client.turn(self._grow, item, more_bytes):
+            if not self._client.regain():
+                wanted = item.spilled_bytes + more_bytes
+                raise QueueFull(self._client.name, which="data", size=self._data_bytes, wanted=wanted)
+
+    def _grow(self, item: Entry, more_bytes: int) -> bool:
+        if self._used_bytes() + more_bytes > self._data_bytes:
+            return False
+        self._kernel.grow(item.slot, more_bytes)
+        item.spilled_bytes += more_bytes
+        return True
 
     def _copy_one(self, items: list[Entry], now_us: int) -> None:
         self._copy(items, now_us, True, False)
@@ -362,13 +405,16 @@ class Producer:
             return OutOfNumbers(f"{self._client.name}: an index sync is needed")
         if code == NO_SLOT:
             return QueueFull(self._client.name, which="slots", size=options.slots)
-        wanted = len(item.body) + len(item.meta) + L.RECORD_BYTES
+        wanted = self._body_bytes(item) + len(item.meta) + L.RECORD_BYTES
         return QueueFull(self._client.name, which="data", size=self._data_bytes, wanted=wanted)
 
     def check_sizes(self, items: list[Entry]) -> None:
         """What can never fit is refused before anything is tried."""
         for item in items:
-            if len(item.body) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
-                raise BodyTooLarge(self._client.name, body_bytes=len(item.body), limit_bytes=self._data_bytes)
+            if self._body_bytes(item) + len(item.meta) + 2 * L.UNIT_BYTES > self._data_bytes:
+                raise self._too_large(self._body_bytes(item))
         if len(items) > self._client.options.slots:
             raise BatchTooLarge(self._client.name, messages=len(items), slots=self._client.options.slots)
+
+    def _too_large(self, body_bytes: int) -> BodyTooLarge:
+        return BodyTooLarge(self._client.name, body_bytes=body_bytes, limit_bytes=self._data_bytes)

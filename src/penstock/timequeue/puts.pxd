@@ -36,6 +36,7 @@ cdef inline str message_id(str prefix, u64 slot, u64 number):
     return new_text(at, end - at, NULL)
 
 @cython.final
+@cython.no_gc  # a source knows nothing of its entry: there is no circle to collect
 @cython.freelist(1024)
 cdef class Entry:
     cdef readonly bytes body
@@ -44,11 +45,14 @@ cdef class Entry:
     cdef readonly u64 info
     cdef unsigned int check
     cdef bytes spilled
+    cdef u64 spilled_bytes
+    cdef readonly object source
     cdef readonly u64 slot
     cdef readonly u64 number
     cdef readonly u64 unit
 
     cdef int spill(self) except -1
+    cdef int refer(self, unsigned int check) except -1
     cdef int keep(self) except -1
     cdef int forget(self) except -1
     cpdef str id(self, str prefix)
@@ -60,6 +64,10 @@ cdef bint _is_draft(object value) except -1
 @cython.locals(codec=u64, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers)
+
+@cython.locals(item=Entry)
+cpdef Entry file_entry(object source, u64 now_us, object deliver_at, object delay, object priority, object type,
+                       object key, object headers)
 
 @cython.locals(items=list)
 cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from penstock.codec import CODEC_BYTES, encode_body, encode_meta
 from penstock.errors import Misuse
 from penstock.store import layout as L
 from penstock.store import record
+
+if TYPE_CHECKING:
+    from penstock.timequeue.sources import Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,7 +46,19 @@ if not cython.compiled:  # where it is compiled, puts.pxd has it: it is made for
 class Entry:
     """A message on its way in: encoded, then with a slot, then with a place."""
 
-    __slots__ = ("body", "check", "deliver_us", "info", "meta", "number", "slot", "spilled", "unit")
+    __slots__ = (
+        "body",
+        "check",
+        "deliver_us",
+        "info",
+        "meta",
+        "number",
+        "slot",
+        "source",
+        "spilled",
+        "spilled_bytes",
+        "unit",
+    )
 
     body: bytes
     meta: bytes
@@ -51,6 +66,8 @@ class Entry:
     info: int
     check: int
     spilled: bytes | None
+    spilled_bytes: int  # of a body that is, or is to be, a file
+    source: Source | None  # where such a body is copied from, if it is not in memory
     slot: int
     number: int
     unit: int
@@ -58,15 +75,21 @@ class Entry:
     def spill(self) -> None:
         """The body becomes a file of its own; the record only says how long it is."""
         self.spilled = self.body
-        self.body = L.SPILL.pack(len(self.spilled), record.crc32(self.spilled))
-        self.check = record.crc32(self.body, record.crc32(self.meta))
+        self.spilled_bytes = len(self.spilled)
+        self.refer(record.crc32(self.spilled))
         self.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT
+
+    def refer(self, check: int) -> None:
+        """What the record says of a file with this checksum."""
+        self.body = L.SPILL.pack(self.spilled_bytes, check)
+        self.check = record.crc32(self.body, record.crc32(self.meta))
 
     def keep(self) -> None:
         """Undo ``spill``."""
         assert self.spilled is not None
         self.body = self.spilled
         self.spilled = None
+        self.spilled_bytes = 0
         self.check = record.crc32(self.body, record.crc32(self.meta))
         self.info &= ~(L.FLAG_SPILLED << L.FLAGS_SHIFT)
 
@@ -74,6 +97,8 @@ class Entry:
         """As before it was given a slot: it can be tried again."""
         if self.spilled is not None:
             self.keep()
+        if self.source is not None:
+            self.spilled_bytes = self.source.known_bytes
         if self.info >> L.FLAGS_SHIFT & L.FLAG_READY:
             self.deliver_us = 0
         self.slot = 0
@@ -162,8 +187,27 @@ def entry(
     item.deliver_us = deliver_us
     item.info = level | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
     item.check = record.crc32(data, record.crc32(meta)) if meta else record.crc32(data)
-    item.spilled = None
+    item.spilled = item.source = None
+    item.spilled_bytes = 0
     item.slot = item.number = item.unit = 0
+    return item
+
+
+def file_entry(
+    source: Source,
+    now_us: int,
+    deliver_at: float | datetime | None,
+    delay: float | timedelta | None,
+    priority: int,
+    type: str | None,
+    key: str | None,
+    headers: dict[str, str] | None,
+) -> Entry:
+    """An entry whose body is copied out of ``source`` into a file, when it has a slot."""
+    item = entry(L.SPILL.pack(0, 0), now_us, deliver_at, delay, priority, type, key, headers)
+    item.source = source
+    item.spilled_bytes = source.known_bytes
+    item.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT
     return item
 
 
@@ -208,7 +252,8 @@ def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos
         item.deliver_us = delivers[i]
         item.info = infos[i]
         item.check = record.crc32(item.body, record.crc32(item.meta)) if item.meta else record.crc32(item.body)
-        item.spilled = None
+        item.spilled = item.source = None
+        item.spilled_bytes = 0
         item.slot = item.number = item.unit = 0
         items.append(item)
     return items

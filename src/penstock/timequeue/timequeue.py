@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from penstock.errors import (
     Misuse,
@@ -22,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.message import Message
 from penstock.store import layout as L
+from penstock.store.bodyfiles import PIECE_BYTES
 from penstock.store.files import Clock
 from penstock.timequeue import administration, coroutines, forking, upkeep
 from penstock.timequeue import receivers as known
@@ -37,8 +39,10 @@ from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
 from penstock.timequeue.producer import Once, Producer
-from penstock.timequeue.puts import Entry, entries, entry
+from penstock.timequeue.puts import Entry, entries, entry, file_entry
 from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
+from penstock.timequeue.sources import Progress as SourceProgress
+from penstock.timequeue.sources import Source
 
 
 class TimeQueue:
@@ -136,6 +140,50 @@ class TimeQueue:
         item = entry(body, now_us, deliver_at, delay, priority, type, key, headers)
         self._put([item], timeout, durability)
         return item.id(self._id_prefix)
+
+    def put_file(
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        *,
+        deliver_at: float | datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        type: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+        durability: str | None = None,
+        progress: SourceProgress | None = None,
+    ) -> str:
+        """``put`` of the bytes of a file: of a path, or of what can be read from an open binary file. Its id.
+
+        It is copied piece by piece and never in memory as a whole; ``message.open()`` reads it likewise. It may be a
+        pipe. ``SourceChanged`` if the file is changed meanwhile. ``progress`` is told the bytes that were read and,
+        where that is known, how many there are.
+
+        >>> import io, penstock
+        >>> q = penstock.create(path, data_bytes=8 << 20)
+        >>> id = q.put_file(io.BytesIO(bytes(3 << 20)), type="image")
+        >>> with q.get(timeout=1) as message, message.open() as file:
+        ...     message.body_bytes, len(file.read(1000)), file.seek(-5, 2), file.read()
+        (3145728, 1000, 3145723, b'\\x00\\x00\\x00\\x00\\x00')
+        """
+        options = self._mine().options
+        now_us = 0 if delay is None else self._clock.wall_us()
+        # What is kept in memory is bounded, whatever spill_bytes is.
+        with Source(source, kept_bytes=min(options.spill_bytes, PIECE_BYTES), progress=progress) as opened:
+            if opened.is_whole:
+                opened.require_unchanged()
+                item = entry(opened.head, now_us, deliver_at, delay, priority, type, key, headers)
+            else:
+                item = file_entry(opened, now_us, deliver_at, delay, priority, type, key, headers)
+            self._put([item], timeout, durability)
+        return item.id(self._id_prefix)
+
+    async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> str:
+        """``put_file`` for coroutines, in a thread of the event loop's executor."""
+        call = functools.partial(self.put_file, source, **options)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
 
     def put_many(
         self,
@@ -249,7 +297,7 @@ class TimeQueue:
         try:
             self._producer.put(items, sync, True, once)
         except QueueFull:
-            if timeout is None:
+            if timeout is None or not self._producer.may_try_again(items):
                 raise
             self._put_when_room(items, timeout, sync, once)
 
