@@ -9,6 +9,7 @@ from penstock.timequeue.exports import Export, Imported, export_messages, import
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Draft
+from penstock.timequeue.sizes import Sizes, resize_queue, upgrade_queue
 from penstock.timequeue.timequeue import TimeQueue
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Finding",
     "Imported",
     "MessageIds",
+    "Sizes",
     "Stats",
     "TimeQueue",
     "backup",
@@ -27,5 +29,7 @@ __all__ = [
     "import_messages",
     "open_queue",
     "repair_queue",
+    "resize_queue",
     "restore_queue",
+    "upgrade_queue",
 ]
