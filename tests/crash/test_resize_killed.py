@@ -166,7 +166,7 @@ def test_whoever_finishes_a_resize_may_be_killed_too(folder: Path) -> None:
         if not resizing.is_cut_short(path):
             continue
         for again in range(1, STEPS_MAX):
-            died = killed_at(again, lambda p: penstock.open(p, busy_s=2).close(), lambda: path)  # noqa: B023
+            died = killed_at(again, lambda p: resizing.finish(p, 2), lambda: path)  # noqa: B023
             steps += 1
             if not died:
                 break

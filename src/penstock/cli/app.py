@@ -19,6 +19,7 @@ from penstock.cli import (
     cancel,
     check,
     claims,
+    completion,
     create,
     doctor,
     exits,
@@ -31,14 +32,18 @@ from penstock.cli import (
     purge,
     put,
     repair,
+    resize,
     signals,
     stat,
+    tail,
+    top,
+    upgrade,
 )
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, peek, ls, stat, cancel, purge, claims, publishers, check, repair, backup, export, import_, doctor,
-    bench,
+    create, put, get, peek, tail, ls, stat, top, cancel, purge, claims, publishers, check, repair, resize, upgrade,
+    backup, export, import_, doctor, bench, completion,
 )  # fmt: skip
 
 

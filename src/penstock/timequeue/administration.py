@@ -51,6 +51,8 @@ class Stats(msgspec.Struct, frozen=True):
     index_synced_at: float | None
     sync_failed: str | None
     next_due_at: float | None
+    oldest_due_at: float | None  # since when the message that is due for the longest is due
+    late_at: float | None  # since when the one that would be delivered now is due
     clients: list[dict[str, int]]
 
 
@@ -139,6 +141,8 @@ def stats(client: Client) -> Stats:
     claimed, kept, failed = get(L.H_CLAIMED), get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
     due_us = client.kernel.order.next_due_us()
+    now_us = client.clock.wall_us()
+    due = client.kernel.due(now_us)
     return Stats(
         path=client.name,
         uuid=client.options.uuid,
@@ -175,5 +179,16 @@ def stats(client: Client) -> Stats:
         index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,
         sync_failed=os.strerror(failed) if failed else None,
         next_due_at=due_us / 1e6 if due_us else None,
+        oldest_due_at=_oldest_due_us(client, now_us) / 1e6 or None,
+        late_at=client.kernel.field(due, L.S_DELIVER_US) / 1e6 if due else None,
         clients=client.living(),
     )
+
+
+def _oldest_due_us(client: Client, now_us: int) -> int:
+    """The earliest delivery time of all that is due, of any priority; 0 if nothing is. A message without a delivery
+    time is due since it was put."""
+    order = client.kernel.order
+    heads = [order.head(which) for which in range(L.LIST_LEASES) if order.count(which)]
+    times_us = [client.kernel.field(head, L.S_DELIVER_US) for head in heads]
+    return min((at_us for at_us in times_us if at_us <= now_us), default=0)
