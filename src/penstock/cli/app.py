@@ -53,6 +53,7 @@ class Commands(TyperGroup):
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
         _prepare_streams()
+        completion.prepare()
         try:
             code = super().main(*arguments, **options)
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import Annotated
 
@@ -25,6 +26,14 @@ class Shell(StrEnum):
     bash = "bash"
     zsh = "zsh"
     fish = "fish"
+
+
+def prepare() -> None:
+    """Before the parser looks: if the script has called us, it must know the shells."""
+    if os.environ.get(VARIABLE):
+        from typer._completion_classes import completion_init
+
+        completion_init()
 
 
 def completion(
