@@ -72,7 +72,7 @@ def test_killed_on_the_way_it_is_one_or_the_other(run: Run, start: Start, tmp_pa
     with penstock.create(path, slots=1000, data_bytes=1 << 20, durability="relaxed") as q:
         q.put_many([b"%d" % i for i in range(500)])
     process = start("resize", path, "--slots", "300k", "--data-bytes", "512M")
-    while not (path / "kernel.next").exists() and process.poll() is None:
+    while not (path / "kernel-next").exists() and process.poll() is None:
         pass
     process.kill()
     process.wait()

@@ -207,6 +207,49 @@ def test_a_full_disk_leaves_the_old_queue(path: Path) -> None:
     assert resize_queue(path, data_bytes=1 << 20).changed
 
 
+class Order:
+    """Before anything is renamed, all that was written or named before is synced."""
+
+    def __init__(self) -> None:
+        self.unsynced: set[str] = set()
+        self.renamed: list[str] = []
+        self.faults: list[tuple[str, set[str]]] = []
+
+    def store(self, path: str, index: int, value: int) -> None: ...
+
+    def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+        name = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else target
+        if kind == rig.WRITE:
+            self.unsynced.add(name)
+        elif kind == rig.SYNC:
+            self.unsynced.discard(name)
+        elif kind == rig.RENAME:
+            if self.unsynced:
+                self.faults.append((name, set(self.unsynced)))
+            self.unsynced.add(str(Path(name).parent))
+            self.renamed.append(Path(name).name)
+
+
+@pytest.mark.parametrize("data_bytes", [1 << 15, 1 << 18])
+def test_what_decides_is_on_disk_before_what_follows(path: Path, data_bytes: int) -> None:
+    """So a power loss leaves what a kill can leave, which is tested for every effect."""
+    with penstock.create(path, slots=10, data_bytes=1 << 16, durability="relaxed") as queue:
+        queue.put(b"kept")
+        queue.sync_index()
+    order = Order()
+    with penstock.open(path):
+        pass
+    rig.observe(order)
+    try:
+        resizing.change(path, slots=20, data_bytes=data_bytes, name=str, busy_s=1, progress=None)  # type: ignore[arg-type]
+    finally:
+        rig.observe(None)
+    assert order.renamed == ["resize.json.new", "kernel-next", "resize.json"]
+    assert order.faults == []
+    assert order.unsynced == set()
+    assert bodies(path) == [b"kept"]
+
+
 def test_who_opens_the_queue_meanwhile_gets_the_new_one(path: Path) -> None:
     """They have opened the old files and wait for the lock, or come between two of the changes."""
     penstock.create(path, slots=10, data_bytes=1 << 16, durability="relaxed").close()

@@ -320,7 +320,7 @@ def _rename(source: Path, target: Path) -> None:
 
 def _aside(where: Path, options: Options) -> Path:
     file = kernel_of(where, options)
-    return file.with_name(f"{file.name}.next")
+    return file.with_name(f"{file.name}-next")
 
 
 class _Meter:
