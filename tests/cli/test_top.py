@@ -24,6 +24,7 @@ import penstock
 from penstock.cli import exits
 from penstock.cli.screen import HIDE, SHOW
 from penstock.cli.top import table
+from penstock.timequeue.administration import glance
 
 from .conftest import END_S, Run, Start, one_error, rows
 
@@ -151,6 +152,16 @@ def test_top_does_not_keep_an_operator_from_the_queue(start: Start, run: Run, sm
         raise AssertionError("it does not see the new size")
     process.send_signal(signal.SIGTERM)
     process.wait(END_S)
+
+
+def test_looking_costs_the_queue_no_sync(small: Path) -> None:
+    with penstock.open(small) as q:
+        q.put_many([b"x"] * 10)
+        before = q.stats().index_syncs
+        for _ in range(5):
+            assert glance(small, busy_s=1).stats.waiting == 10
+        assert q.stats().index_syncs == before
+        assert len(q.stats().clients) == 1
 
 
 # ---------------------------------------------------------------- a terminal

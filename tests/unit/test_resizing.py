@@ -286,6 +286,42 @@ def test_who_opens_the_queue_meanwhile_gets_the_new_one(path: Path) -> None:
     assert check_queue(path) == []
 
 
+def test_a_repair_removes_what_one_left_who_was_killed_before_it_was_decided(path: Path) -> None:
+    penstock.create(path, slots=10, data_bytes=1 << 16).close()
+    (path / "kernel-next").write_bytes(b"half of it")
+    assert check_queue(path) == []
+    assert repair_queue(path, dry_run=True) == []
+    assert (path / "kernel-next").exists()
+    assert repair_queue(path) == []
+    assert not (path / "kernel-next").exists()
+
+
+def test_a_repair_completes_one_though_the_lock_is_gone(path: Path) -> None:
+    with penstock.create(path, slots=10, data_bytes=1 << 16, durability="relaxed") as queue:
+        queue.put(b"kept")
+
+    class Killed(Exception): ...
+
+    class Stop:
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.RENAME and str(target).endswith("resize.json"):
+                raise Killed
+
+    rig.observe(Stop())
+    try:
+        with pytest.raises(Killed):
+            resize_queue(path, slots=20)
+    finally:
+        rig.observe(None)
+    (path / "lock").unlink()
+    assert repair_queue(path) == []
+    with penstock.open(path) as queue:
+        assert (queue.stats().slots, queue.qsize()) == (20, 1)
+    assert check_queue(path) == []
+
+
 def test_progress_is_told_up_to_the_end(path: Path) -> None:
     penstock.create(path, slots=10, data_bytes=1 << 16).close()
     told: list[tuple[int, int]] = []

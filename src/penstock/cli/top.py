@@ -13,11 +13,12 @@ import typer
 import penstock
 from penstock.cli.exits import NO_QUEUE, OK, Failure, code_of, line_of
 from penstock.cli.ls import queues
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import Changing
 from penstock.cli.options import Json, examples
 from penstock.cli.output import flush, pause, say, say_json
 from penstock.cli.screen import Screen, fit
 from penstock.cli.values import readable_bytes, readable_s, span_s
+from penstock.timequeue.administration import Glance, glance
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the others
 
@@ -78,23 +79,21 @@ class Watch:
     def begin(self) -> None:
         """The first look. A queue that is not there now is an error, and not a line."""
         try:
-            self._note(self._stats()[0])
+            self._note(self._glance().stats)
         except (penstock.PenstockError, OSError) as error:
             raise Failure(line_of(error), code_of(error)) from error
 
     def look(self) -> dict[str, Any]:
         try:
-            stats, holders = self._stats()
+            stats, holders = self._glance()
         except (penstock.PenstockError, OSError) as error:
             self._counts = {}
             return {"path": os.path.abspath(self._path), "error": line_of(error)}
         return {**_figures(stats), "holders": holders, **self._note(stats)}
 
-    def _stats(self) -> tuple[penstock.Stats, int]:
-        with open_queue(self._path, busy_s=BUSY_S) as q:
-            stats = q.stats()
-            claimed = sum(receiver.messages > 0 for receiver in q.receivers()) if stats.claimed else 0
-        return stats, claimed + sum(client["holds"] > 0 for client in stats.clients)
+    def _glance(self) -> Glance:
+        with Changing("restoring") as restoring:
+            return glance(self._path, busy_s=BUSY_S, progress=restoring)
 
     def _note(self, stats: penstock.Stats) -> dict[str, float | None]:
         """What happened a second since the last look."""

@@ -34,7 +34,7 @@ from penstock.store.findings import Finding
 from penstock.store.options import Options
 from penstock.store.rebuilding import rebuild
 from penstock.store.recovery import check_files, due, held, reason_of
-from penstock.store.resizing import CUT_SHORT, NEXT, finish, is_cut_short
+from penstock.store.resizing import CUT_SHORT, NEXT, finish, is_cut_short, sweep
 from penstock.store.restore import Progress, Restore
 from penstock.store.trust import IDENTITY
 
@@ -119,8 +119,8 @@ def _is_noted(files: LocalFiles) -> bool:
 
 @contextlib.contextmanager
 def _opened(where: Path, *, dry_run: bool, busy_s: float) -> Iterator[Opened]:
-    if (where / LOCK).exists():
-        finish(where, busy_s)
+    if not dry_run:
+        _finish_resize(where, busy_s)
     options, rebuilt = _options(where)
     short = short_files(where, options)
     absent = absent_files(where)
@@ -138,6 +138,17 @@ def _opened(where: Path, *, dry_run: bool, busy_s: float) -> Iterator[Opened]:
             _make(where, options, short, absent, busy_s, anew=rebuilt is not None)
         files = stack.enter_context(contextlib.closing(LocalFiles(where, options, busy_s=busy_s, stand_ins=stand_ins)))
         yield Opened(files, options, findings, any(one.found is None or one.found < one.wanted for one in short))
+
+
+def _finish_resize(where: Path, busy_s: float) -> None:
+    """One that was decided is completed before anything is measured by sizes; what one that was not has left goes."""
+    if is_cut_short(where):
+        for file in absent_files(where):
+            if file.name in (LOCK, CLIENTS):
+                make_absent(file)
+        finish(where, busy_s)
+    elif (where / LOCK).exists() and (where / CLIENTS).exists():
+        sweep(where, busy_s)
 
 
 def _options(where: Path) -> tuple[Options, str | None]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.errors import Misuse, QueueInUse
+from penstock.errors import Misuse, PenstockError, QueueInUse
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.directory import allocate, kernel_of, lengthen, read_options, write_options
@@ -291,6 +291,18 @@ def finish(where: Path, busy_s: float) -> None:
         if is_cut_short(where):  # else another one was first
             new = parse((where / NEXT).read_bytes(), str(where), str(where / NEXT))
             _switch(where, new, read_options(where), lambda size_bytes: None)
+
+
+def sweep(where: Path, busy_s: float) -> None:
+    """Remove the kernel that one has left who was killed before it was decided."""
+    try:
+        aside = _aside(where, read_options(where))
+    except PenstockError:  # to be repaired itself
+        return
+    if aside.exists():
+        with _locked(where, busy_s):
+            if not is_cut_short(where):
+                os.unlink(aside)
 
 
 def _switch(where: Path, new: Options, before: Options, advance: Callable[[int], None]) -> None:

@@ -1,14 +1,18 @@
-"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is one turn."""
+"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is one turn, but for
+``glance``, which opens a queue for it."""
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.store import layout as L
-from penstock.store.files import body_name
-from penstock.timequeue.clients import Client
+from penstock.store.claiming import Claiming
+from penstock.store.files import Clock, body_name
+from penstock.timequeue.arguments import queue_path
+from penstock.timequeue.clients import Client, Progress
 
 PURGED_A_TURN_MAX = 256
 
@@ -183,6 +187,30 @@ def stats(client: Client) -> Stats:
         late_at=client.kernel.field(due, L.S_DELIVER_US) / 1e6 if due else None,
         clients=client.living(),
     )
+
+
+class Glance(NamedTuple):
+    """What a queue holds and has done, and how many have messages of it: clients by a lease, receivers by a claim."""
+
+    stats: Stats
+    holders: int
+
+
+def glance(path: str | os.PathLike[str], *, busy_s: float, progress: Progress | None = None) -> Glance:
+    """Open a queue for one look. Unlike a queue object it starts nothing in the background and syncs nothing when it
+    closes, so that who looks often costs the queue nothing else."""
+    client = Client(queue_path(path), clock=Clock(), busy_s=busy_s, progress=progress)
+    try:
+        return client.turn(_glance, client)
+    finally:
+        client.close()
+
+
+def _glance(client: Client) -> Glance:
+    found = stats(client)
+    claiming = Claiming(client.kernel)
+    receivers = sum(claiming.word(entry, L.N_COUNT) > 0 for entry in range(L.RECEIVERS)) if found.claimed else 0
+    return Glance(found, receivers + sum(each["holds"] > 0 for each in found.clients))
 
 
 def _oldest_due_us(client: Client, now_us: int) -> int:

@@ -72,16 +72,19 @@ class Following:
         with memoryview(self._client.files.kernel) as data, data.cast("Q") as view:
             at = kernel.slots_at
             words = view[at : at + fresh * L.SLOT_WORDS][L.S_WORD :: L.SLOT_WORDS].tolist()
-        first = kernel.get(L.H_FILES) + 1
-        recent = [(word >> L.NUMBER_SHIFT, slot, word) for slot, word in enumerate(words) if word >= least]
-        recent = [each for each in recent if each[0] < self._next and each[1] >= first]
-        states = {number: (word >> L.STATE_SHIFT) & 0xF for number, _, word in recent}
-        found = sorted(
-            (number, slot) for number, slot, _ in recent if states[number] in _THERE and number not in self._seen
-        )
-        on_the_way = (number for number, state in states.items() if state == L.STATE_FILLING)
-        self._floor = min(on_the_way, default=self._next)
-        self._seen = {number for number in {*self._seen, *(each[0] for each in found)} if number >= self._floor}
+        end = self._next << L.NUMBER_SHIFT
+        recent = [(word, slot) for slot, word in enumerate(words) if least <= word < end]
+        recent.sort()  # by number, which is the upper part of a word
+        found, on_the_way = [], self._next
+        for word, slot in recent:
+            number, state = word >> L.NUMBER_SHIFT, (word >> L.STATE_SHIFT) & 0xF
+            if state in _THERE and number not in self._seen:
+                found.append((number, slot))
+            elif state == L.STATE_FILLING:
+                on_the_way = min(on_the_way, number)
+        self._floor = on_the_way
+        self._seen.update(number for number, _ in found if number >= on_the_way)
+        self._seen = {number for number in self._seen if number >= on_the_way}
         return found
 
     def _limits(self) -> tuple[int, int]:
