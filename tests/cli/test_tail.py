@@ -138,7 +138,7 @@ def test_one_that_was_begun_earlier_and_published_later_is_not_missed(small: Pat
         assert list(following.news()) == []
 
 
-@pytest.mark.parametrize("words", [["--lines", "-1"], ["--interval", "soon"], ["--lines", "x"]])
+@pytest.mark.parametrize("words", [["--lines", "-1"], ["--interval", "soon"], ["--interval", "0"], ["--lines", "x"]])
 def test_bad_values_are_usage_errors(run: Run, small: Path, words: list[str]) -> None:
     run("tail", small, *words, code=exits.USAGE)
 

@@ -22,7 +22,7 @@ import pytest
 
 import penstock
 from penstock.cli import exits
-from penstock.cli.screen import HIDE, SHOW
+from penstock.cli.screen import HIDE, SHOW, width_of
 from penstock.cli.top import table
 from penstock.timequeue.administration import glance
 
@@ -250,5 +250,6 @@ def test_lines_are_never_longer_than_asked_for() -> None:
         assert len(lines) == 3 and max(map(len, lines)) <= width, width
         assert "\x1b" not in "".join(lines)
         assert "1000000" in lines[1] or width < 16
+        assert max(map(width_of, table([{**row, "path": "/var/lib/注文の列"}], width))) <= width
     wanted = "/var/lib/queues/orders 1000000 5 123457 1.5 0 1h06m 0.5s - 3 12 4 12 1 GiB"
     assert lines[1].split() == wanted.split()

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from rich.cells import cell_len
+
 from penstock.cli.output import PIPE_COLUMNS, flush
 
 HIDE = "\x1b[?25l"
@@ -79,10 +81,23 @@ def fit(text: str, width: int, *, end: bool = False) -> str:
 
     >>> fit("a long line", 6), fit("a long line", 6, end=True), fit("a\\x1b[2Jb", 99)
     ('a lon…', '… line', 'a\\\\x1b[2Jb')
+    >>> fit("注文の列", 6), width_of("注文の列")
+    ('注文…', 8)
     """
     text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
-    if len(text) <= width:
+    if width_of(text) <= width:
         return text
     if width < 1:
         return ""
-    return "…" + text[len(text) - width + 1 :] if end else text[: width - 1] + "…"
+    while text and width_of(text) > width - 1:
+        text = text[1:] if end else text[:-1]
+    return "…" + text if end else text + "…"
+
+
+def pad(text: str, width: int) -> str:
+    return text + " " * (width - width_of(text))
+
+
+def width_of(text: str) -> int:
+    """Columns of a terminal that a text takes: some characters take two."""
+    return cell_len(text)

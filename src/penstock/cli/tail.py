@@ -38,6 +38,8 @@ def tail(
     Nothing is taken, and receivers do not notice. What is put and acknowledged between two looks is not seen. Ends with
     Ctrl-C, or when whoever reads the output goes away.
     """
+    if interval <= 0:
+        raise typer.BadParameter("the interval must be more than 0")
     show = _show_json if json else _show_line
     with open_queue(queue) as q:
         following = Following(q, types=tuple(type or ()), keys=tuple(key or ()), damaged=_complain_of)

@@ -16,7 +16,7 @@ from penstock.cli.ls import queues
 from penstock.cli.opening import Changing
 from penstock.cli.options import Json, examples
 from penstock.cli.output import flush, pause, say, say_json
-from penstock.cli.screen import Screen, fit
+from penstock.cli.screen import Screen, fit, pad, width_of
 from penstock.cli.values import readable_bytes, readable_s, span_s
 from penstock.timequeue.administration import Glance, glance
 
@@ -116,6 +116,7 @@ def _rate(now: int, before: int | None, span_s: float) -> float | None:
 
 def _figures(stats: penstock.Stats) -> dict[str, Any]:
     now = time.time()
+    others = [client for client in stats.clients if client["pid"] != os.getpid()]
     return {
         "path": stats.path,
         "waiting": stats.waiting,
@@ -132,7 +133,8 @@ def _figures(stats: penstock.Stats) -> dict[str, Any]:
         "acks": stats.acks,
         "retries": stats.releases + stats.expired + stats.returned,
         "syncs": stats.syncs,
-        "clients": sum(client["pid"] != os.getpid() for client in stats.clients),
+        "clients": len(others),
+        "owners": [{"pid": client["pid"], "holds": client["holds"]} for client in others if client["holds"]],
         "sync_failed": stats.sync_failed,
     }
 
@@ -212,11 +214,11 @@ def table(rows: list[dict[str, Any]], width: int) -> list[str]:
     lines = []
     for i in range(len(good) + 1):
         cells = [cells[i].rjust(_width(cells)) for column, cells in shown.items() if column.name != "queue"]
-        lines.append(fit("  ".join([fit(names[i], name_width, end=True).ljust(name_width), *cells]), width))
+        lines.append(fit("  ".join([pad(fit(names[i], name_width, end=True), name_width), *cells]), width))
     errors = iter([fit(row["error"], width) for row in rows if "error" in row])
     fine = iter(lines[1:])
     return [lines[0], *(next(errors) if "error" in row else next(fine) for row in rows)]
 
 
 def _width(cells: list[str]) -> int:
-    return max(map(len, cells))
+    return max(map(width_of, cells))

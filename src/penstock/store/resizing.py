@@ -65,9 +65,10 @@ def outdated(words: memoryview) -> list[int]:
     return [word for word, value in newest.items() if words[word] != value]
 
 
-def derive(kernel: Kernel) -> None:
+def derive(kernel: Kernel, old: Old, new: Options) -> None:
     """Fill the regions of a new kernel that are neither carried over nor empty: the place for indexes that hold slots
-    by hashes, whose tables are of another size now, and for what an older layout did not have. Format 1 has none."""
+    by hashes, whose tables are of another size now, and for what an older layout did not have, with its bit in
+    ``H_FEATURES``. Stores are raw: nobody sees this kernel yet. Format 1 has nothing of the kind."""
 
 
 # ---------------------------------------------------------------- which sizes
@@ -173,6 +174,8 @@ def carry_over(old: Old, new: Options, advance: Callable[[int], None]) -> mmap.m
     for word, value in header.items():
         view[word] = value
     for at, size in CARRIED:
+        if old.words[at] == 0:  # an older layout without this region: it begins empty
+            continue
         view[view[at] : view[at] + size] = old.words[old.words[at] : old.words[at] + size]
     _carry_slots(old, view, advance)
     words = Words(image, "the new kernel")
@@ -181,7 +184,7 @@ def carry_over(old: Old, new: Options, advance: Callable[[int], None]) -> mmap.m
         _stack_vacant(old, kernel, min(old.options.slots_most + 1 + files, header[L.H_SLOTS]))
         kernel.ring.resize(new.data_bytes // L.UNIT_BYTES)
         words.raw(L.H_DATA_UNITS, new.data_bytes // L.UNIT_BYTES)
-        derive(kernel)
+        derive(kernel, old, new)
         words.commit()
     finally:
         words.close()

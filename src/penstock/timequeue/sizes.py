@@ -4,10 +4,11 @@ over to ``store/resizing.py``. Never decides what fits."""
 from __future__ import annotations
 
 import os
+import time
 
 import msgspec
 
-from penstock.errors import Misuse
+from penstock.errors import Misuse, QueueInUse
 from penstock.store import layout as L
 from penstock.store import resizing
 from penstock.store.options import Options
@@ -15,6 +16,9 @@ from penstock.timequeue.arguments import BUSY_S, queue_path
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Progress
 from penstock.timequeue.opening import check_whole
 from penstock.timequeue.timequeue import TimeQueue
+
+GRACE_S = 0.5  # who has it open only for a look, such as `penstock top`, is gone by then
+PAUSE_S = 0.02
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -80,11 +84,20 @@ def _change(
     progress: Progress | None,
 ) -> Sizes:
     where = queue_path(path)
-    with TimeQueue(where, busy_s=busy_s, progress=progress) as queue:
-        _settle(queue)
-        before, name = queue._mine().options, queue.message_id
-    new = resizing.change(where, slots=slots, data_bytes=data_bytes, name=name, busy_s=busy_s, progress=progress)
-    return _sizes(str(where), new or before, changed=new is not None)
+    end_s = time.monotonic() + GRACE_S
+    while True:
+        try:
+            with TimeQueue(where, busy_s=busy_s, progress=progress) as queue:
+                _settle(queue)
+                before, name = queue._mine().options, queue.message_id
+            new = resizing.change(
+                where, slots=slots, data_bytes=data_bytes, name=name, busy_s=busy_s, progress=progress
+            )
+            return _sizes(str(where), new or before, changed=new is not None)
+        except QueueInUse:
+            if time.monotonic() >= end_s:
+                raise
+            time.sleep(PAUSE_S)
 
 
 def _settle(queue: TimeQueue) -> None:
