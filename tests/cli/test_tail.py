@@ -15,6 +15,7 @@ import penstock
 from penstock.cli import exits
 from penstock.timequeue.following import Following
 from penstock.timequeue.puts import entry
+from tests.crash.rig import in_child
 
 from .conftest import END_S, Run, Start, rows
 
@@ -136,6 +137,21 @@ def test_one_that_was_begun_earlier_and_published_later_is_not_missed(small: Pat
         q.put(b"last")
         assert [message.data for message in following.news()] == [b"last"]
         assert list(following.news()) == []
+
+
+def test_a_producer_that_died_is_not_waited_for(small: Path) -> None:
+    def die() -> None:
+        other = penstock.open(small)
+        other._mine().turn(other._producer._reserve, [entry(b"never", 1, None, None, 0, None, None, None)])
+
+    with penstock.open(small) as q:
+        following = Following(q)
+        assert in_child(die) == 0
+        for i in range(4):
+            q.put(b"%d" % i)
+            assert [message.data for message in following.news()] == [b"%d" % i]
+        assert following._seen == set()
+        assert q.stats().filling == 0
 
 
 @pytest.mark.parametrize("words", [["--lines", "-1"], ["--interval", "soon"], ["--interval", "0"], ["--lines", "x"]])

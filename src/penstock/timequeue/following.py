@@ -82,6 +82,8 @@ class Following:
                 found.append((number, slot))
             elif state == L.STATE_FILLING:
                 on_the_way = min(on_the_way, number)
+        if on_the_way == self._floor:  # for two looks: perhaps of a producer that died, and nobody else comes by
+            self._client.turn(self._client.return_from_dead)
         self._floor = on_the_way
         self._seen.update(number for number, _ in found if number >= on_the_way)
         self._seen = {number for number in self._seen if number >= on_the_way}
