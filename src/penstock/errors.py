@@ -85,6 +85,15 @@ class QueueBusy(PenstockError, TimeoutError):
         self.holder = holder
 
 
+class QueueInUse(PenstockError):
+    """What was asked for needs the queue alone, and others have it open: ``pids`` are their processes, where known."""
+
+    def __init__(self, queue: str, what: str, *, pids: list[int] | None = None) -> None:
+        super().__init__(f"{queue}: in use: {what}")
+        self.queue = queue
+        self.pids = pids or []
+
+
 class TooManyClients(PenstockError):
     """Every entry of the client table belongs to a living client."""
 

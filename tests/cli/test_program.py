@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work peek ls stat cancel purge claims publishers check repair backup export import doctor bench"
+        "create put get work peek tail ls stat top cancel purge claims publishers check repair resize upgrade "
+        "backup export import doctor bench completion"
     )
 
 
@@ -62,11 +64,15 @@ ON_A_QUEUE = {
     "get": [],
     "work": ["json:dumps"],
     "peek": [],
+    "tail": [],
     "stat": [],
+    "top": ["--once"],
     "cancel": ["0123456789abcdef-1-1"],
     "purge": ["--yes"],
     "check": [],
     "repair": [],
+    "resize": ["--slots", "10"],
+    "upgrade": [],
     "backup": ["copy"],
     "export": [],
     "import": [],
@@ -142,6 +148,12 @@ def test_a_folder_that_is_not_a_queue_is_one_line_that_says_so(run: Run, tmp_pat
         ["import", "q", "q/queue.json"],
         ["import", "q"],
         ["bench", "--seconds", "0"],
+        ["tail", "q", "--lines", "-1"],
+        ["top", "q", "--interval", "0"],
+        ["resize", "q"],
+        ["resize", "q", "--slots", "0"],
+        ["completion", "tcsh"],
+        ["completion"],
     ],
     ids=" ".join,
 )
@@ -173,22 +185,40 @@ def test_a_queue_of_another_format_is_one_line(run: Run, tmp_path: Path) -> None
 
 def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "q"
-    assert rows(run("create", path, "--slots", "10", "--data-bytes", "64K", "--json"))[0]["slots"] == 10
-    (put,) = rows(run("put", path, "a", "--json"))
-    assert rows(run("put", path, "--lines", "--json", input="b\nc\n")) == [{"put": 2}]
-    assert [row["body"] for row in rows(run("peek", path, "--json"))] == ["a", "b", "c"]
-    assert rows(run("get", path, "--json"))[0]["id"] == put["id"]
-    assert rows(run("ls", tmp_path, "--json"))[0]["waiting"] == 2
-    assert rows(run("stat", path, "--json"))[0]["acks"] == 1
-    assert rows(run("cancel", path, put["id"], "--json", code=1)) == [{"id": put["id"], "cancelled": False}]
-    assert rows(run("check", path, "--json"))[0]["ok"] is True
-    assert rows(run("repair", path, "--json"))[0]["findings"] == []
-    assert rows(run("backup", path, tmp_path / "copy", "--json"))[0]["messages"] == 2
-    assert rows(run("export", path, tmp_path / "x.jsonl", "--json"))[0]["messages"] == 2
-    assert rows(run("import", path, tmp_path / "x.jsonl", "--json"))[0]["imported"] == 2
-    assert rows(run("purge", path, "--yes", "--json")) == [{"removed": 4}]
-    assert rows(run("doctor", path, "--json"))[0]["checks"]
-    assert rows(run("bench", tmp_path, "--seconds", "0.1", "--json"))[0]["results"]
+    called = set()
+
+    def said(name: str, *words: object, code: int = 0, input: str | None = None) -> list[dict[str, Any]]:
+        called.add(name)
+        return rows(run(name, *words, "--json", code=code, input=input))
+
+    assert said("create", path, "--slots", "10", "--data-bytes", "64K")[0]["slots"] == 10
+    (put,) = said("put", path, "a")
+    assert said("put", path, "--lines", input="b\nc\n") == [{"put": 2}]
+    assert [row["body"] for row in said("peek", path)] == ["a", "b", "c"]
+    assert [row["body"] for row in said("tail", path, "--no-follow")] == ["a", "b", "c"]
+    assert said("get", path)[0]["id"] == put["id"]
+    assert said("ls", tmp_path)[0]["waiting"] == 2
+    assert said("stat", path)[0]["acks"] == 1
+    assert said("top", path, "--once", "--interval", "10ms")[0]["queues"][0]["acks"] == 1
+    assert said("cancel", path, put["id"], code=1) == [{"id": put["id"], "cancelled": False}]
+    with penstock.open(path) as q, q.receiver("report") as receiver:
+        receiver.claim(1)
+        q.put_once("query", 1, [b"once"])
+    assert said("claims", "ls", path)[0]["messages"] == 1
+    assert said("claims", "release", path, "report")[0]["messages"] == 1
+    assert said("publishers", "ls", path)[0]["last"] == 1
+    assert said("check", path)[0]["ok"] is True
+    assert said("repair", path)[0]["findings"] == []
+    assert said("resize", path, "--slots", "20")[0]["slots"] == 20
+    assert said("upgrade", path)[0]["changed"] is False
+    assert said("backup", path, tmp_path / "copy")[0]["messages"] == 3
+    assert said("export", path, tmp_path / "x.jsonl")[0]["messages"] == 3
+    assert said("import", path, tmp_path / "x.jsonl")[0]["imported"] == 3
+    assert said("purge", path, "--yes") == [{"removed": 6}]
+    assert said("doctor", path)[0]["checks"]
+    assert said("bench", tmp_path, "--seconds", "0.1")[0]["results"]
+    assert said("completion", "bash")[0]["shell"] == "bash"
+    assert called == set(NAMES)
 
 
 def test_without_typer_or_rich_a_hint_is_printed() -> None:

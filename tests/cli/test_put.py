@@ -66,7 +66,7 @@ def test_put_into_a_full_queue_says_what_ran_out(run: Run, small: Path) -> None:
     with penstock.open(small) as q:
         q.put_many([b"x"] * 100)
     line = one_error(run("put", small, "y", code=exits.FULL))
-    assert "all 100 slots are in use" in line and "--timeout" in line and line.endswith("larger queue (--slots)")
+    assert "all 100 slots are in use" in line and "--timeout" in line and line.endswith("`penstock resize` (--slots)")
     start = time.monotonic()
     assert "slots" in one_error(run("put", small, "y", "--timeout", "100ms", code=exits.FULL))
     assert time.monotonic() - start >= 0.1
@@ -81,7 +81,7 @@ def test_put_without_room_for_the_body_names_the_option(run: Run, small: Path) -
         for _ in range(3):
             q.put(bytes(300_000))
     line = one_error(run("put", small, "-", input=bytes(300_000), code=exits.FULL))
-    assert line.endswith("larger queue (--data-bytes)") and "data_bytes=" not in line
+    assert line.endswith("`penstock resize` (--data-bytes)") and "data_bytes=" not in line
 
 
 def test_put_lines_from_standard_input_puts_10000_messages_in_order(run: Run, large: Path) -> None:

@@ -19,9 +19,15 @@ import penstock
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/penstock"
 PAGES = [
-    "README.md", "docs/architecture.md", "docs/consumers.md", "docs/format.md", "docs/guarantees.md", "docs/spark.md",
+    "README.md",
+    "docs/architecture.md",
+    "docs/cli.md",
+    "docs/consumers.md",
+    "docs/format.md",
+    "docs/guarantees.md",
+    "docs/spark.md",
     "docs/stdlib.md",
-]  # fmt: skip
+]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]
 
@@ -151,11 +157,35 @@ def test_a_command_of_the_readme_has_the_options_that_are_shown(command: str) ->
         assert option in shown.stdout
 
 
-def test_every_command_is_mentioned_in_the_readme() -> None:
+def _commands() -> list[str]:
     commands = re.search(r"COMMANDS.*?= \((.*?)\)", (PACKAGE / "cli/app.py").read_text(), re.DOTALL)
     assert commands
-    for command in re.findall(r"\w+", commands.group(1)):
-        assert re.search(rf"\b{command.rstrip('_')}\b", README), command
+    return [command.rstrip("_") for command in re.findall(r"\w+", commands.group(1))]
+
+
+def test_every_command_is_mentioned_in_the_readme() -> None:
+    for command in _commands():
+        assert re.search(rf"\b{command}\b", README), command
+
+
+def _rows(page: str, first: str) -> dict[str, str]:
+    """The table of a page whose first column has this name."""
+    table = TEXTS[page].split(f"\n| {first} | ")[1].split("\n\n")[0]
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return {name.strip("`"): meaning for name, meaning in cells}
+
+
+def test_the_page_about_the_command_line_has_every_command_in_order() -> None:
+    assert list(_rows("docs/cli.md", "command")) == _commands()
+
+
+def test_the_page_about_the_command_line_has_every_exit_code() -> None:
+    pytest.importorskip("typer")
+    from penstock.cli import exits
+
+    assert {int(code): meaning for code, meaning in _rows("docs/cli.md", "code").items()} == exits.MEANING
+    constants = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    assert constants == {*exits.MEANING, exits.TERMINATED}
 
 
 def test_the_extras_that_the_readme_names_exist() -> None:

@@ -19,6 +19,7 @@ from penstock.cli import (
     cancel,
     check,
     claims,
+    completion,
     create,
     doctor,
     exits,
@@ -31,15 +32,19 @@ from penstock.cli import (
     purge,
     put,
     repair,
+    resize,
     signals,
     stat,
+    tail,
+    top,
+    upgrade,
     work,
 )
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, peek, ls, stat, cancel, purge, claims, publishers, check, repair, backup, export, import_,
-    doctor, bench,
+    create, put, get, work, peek, tail, ls, stat, top, cancel, purge, claims, publishers, check, repair, resize,
+    upgrade, backup, export, import_, doctor, bench, completion,
 )  # fmt: skip
 
 
@@ -49,6 +54,7 @@ class Commands(TyperGroup):
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
         _prepare_streams()
+        completion.prepare()
         try:
             code = super().main(*arguments, **options)
         except Exception as error:

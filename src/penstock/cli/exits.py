@@ -16,6 +16,7 @@ from penstock import (
     QueueEmpty,
     QueueExists,
     QueueFull,
+    QueueInUse,
     QueueNotFound,
     ReceiverBusy,
     TooManyClients,
@@ -40,7 +41,7 @@ MEANING = {
     USAGE: "an argument or option that cannot work",
     NO_QUEUE: "no such queue, not a queue, there is one already, or another format",
     FULL: "the queue is full",
-    BUSY: "the queue's lock, its client table or a receiver stayed taken; try again",
+    BUSY: "the queue's lock, its client table or a receiver stayed taken, or others have it open; try again",
     DAMAGED: "bytes on disk are damaged; see penstock check",
     SYSTEM: "the operating system refused: permission, space, a broken disk",
     INTERRUPTED: "ended by Ctrl-C (143: by SIGTERM)",
@@ -50,7 +51,7 @@ MEANING = {
 _CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (  # the first that fits: some errors are two things
     ((QueueEmpty, LeaseLost), NOTHING),
     ((QueueFull,), FULL),
-    ((QueueBusy, ReceiverBusy, PublisherBusy, TooManyClients), BUSY),
+    ((QueueBusy, QueueInUse, ReceiverBusy, PublisherBusy, TooManyClients), BUSY),
     ((Corrupt,), DAMAGED),
     ((QueueNotFound, QueueExists, NotAQueue, WrongFormat), NO_QUEUE),
     ((Misuse,), USAGE),
@@ -90,15 +91,17 @@ def line_of(error: BaseException) -> str:
     >>> line_of(FileNotFoundError(2, "No such file or directory", "a.txt"))
     'a.txt: No such file or directory'
     >>> line_of(QueueFull("orders", which="slots", size=7)).rpartition(", ")[2]
-    'or create a larger queue (--slots)'
+    'or make it larger with `penstock resize` (--slots)'
     """
     text = str(error)
     if isinstance(error, QueueFull):
-        remedy = "receive or cancel messages, wait with `penstock put --timeout`, or create a larger queue"
+        remedy = (
+            "receive or cancel messages, wait with `penstock put --timeout`, or make it larger with `penstock resize`"
+        )
         option = "--slots" if error.which == "slots" else "--data-bytes"
         text = f"{error.queue}: full ({error.which}): {error.what}; {remedy} ({option})"
     elif isinstance(error, BodyTooLarge):
-        room = f"there is room for {error.limit_bytes}; create the queue with larger --data-bytes"
+        room = f"there is room for {error.limit_bytes}; `penstock resize` makes more (--data-bytes)"
         text = f"{error.queue}: a body of {error.body_bytes} bytes does not fit: {room}"
     elif isinstance(error, OSError) and not isinstance(error, PenstockError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""

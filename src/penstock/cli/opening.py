@@ -1,4 +1,5 @@
-"""Opening a queue for a command: a restore, which the first open after a power loss makes, shows how far it is."""
+"""Owns how far long work on a queue is, as a bar: the restore, which the first open after a power loss makes, and other
+sizes. Never decides when there is such work."""
 
 from __future__ import annotations
 
@@ -12,21 +13,22 @@ import penstock
 from penstock.cli.output import progress
 
 
-class Restoring(contextlib.ExitStack):
-    """Progress of a restore. The bar appears with the first report: most opens need no restore."""
+class Changing(contextlib.ExitStack):
+    """Progress in bytes. The bar appears with the first report: most opens need no restore."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
         super().__init__()
+        self._what = what
         self._bar: Any = None
         self._task: Any = None
 
     def __call__(self, done_bytes: int, total_bytes: int) -> None:
         if self._bar is None:
             self._bar = self.enter_context(progress(DownloadColumn(binary_units=True), TransferSpeedColumn()))
-            self._task = self._bar.add_task("restoring", total=total_bytes)
-        self._bar.update(self._task, completed=done_bytes)
+            self._task = self._bar.add_task(self._what, total=total_bytes)
+        self._bar.update(self._task, completed=done_bytes, total=total_bytes)
 
 
 def open_queue(path: Path, **options: Any) -> penstock.TimeQueue:
-    with Restoring() as restoring:
+    with Changing("restoring") as restoring:
         return penstock.open(path, progress=restoring, **options)

@@ -12,11 +12,13 @@ import errno
 import fcntl
 import io
 import json
+import math
 import os
 import select
 import stat
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -156,10 +158,31 @@ class FileOutlet:
             self._path.unlink(missing_ok=True)
 
 
+def pause(seconds: float) -> None:
+    """Sleep; ``BrokenPipeError`` as soon as whoever reads our output has gone."""
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):  # a test's, or none
+        time.sleep(seconds)
+        return
+    reader = select.poll()
+    reader.register(number, 0)  # nothing but the news that it has gone
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        if reader.poll(math.ceil(left_s * 1000)):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def say(text: str) -> None:
     """A result for people."""
     if sys.stdout is not None:
         sys.stdout.write(text + "\n")
+
+
+def flush() -> None:
+    """Let whoever follows the output see it now."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def say_json(value: Any) -> None:

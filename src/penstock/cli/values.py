@@ -127,6 +127,22 @@ def headers(pairs: list[str] | None) -> dict[str, str] | None:
     return found or None
 
 
+def readable_s(seconds: float) -> str:
+    """
+    >>> readable_s(0.25), readable_s(42.4), readable_s(150), readable_s(3700), readable_s(200_000)
+    ('0.2s', '42s', '2m30s', '1h01m', '2d07h')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f}m{seconds % 60 // 1:02.0f}s"
+    if seconds < 86_400:
+        return f"{seconds // 3600:.0f}h{seconds % 3600 // 60:02.0f}m"
+    return f"{seconds // 86_400:.0f}d{seconds % 86_400 // 3600:02.0f}h"
+
+
 def readable_bytes(size: float) -> str:
     """
     >>> readable_bytes(0), readable_bytes(1 << 20), readable_bytes(1500)

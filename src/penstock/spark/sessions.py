@@ -22,8 +22,8 @@ SETTINGS = {
     # Filters on type, key, priority, number and times go to the reader of the queue.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Rows that go to the sink with headers: Spark counts the bytes of what it has gathered at every row, which for a map
-    # takes as long as there are rows. With its 10,000 that is several times the work itself.
+    # Rows that go to the sink with headers: Spark counts the bytes of what it has gathered at every row, which takes
+    # as long for a map as there are rows. With its 10,000 that is several times the work itself.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     # By default each file of a checkpoint costs a forked readlink and chmod: 0.1 to 0.2 s a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (

@@ -56,9 +56,9 @@ def read_options(path: Path) -> Options:
     return parse(text, str(path), str(path / QUEUE_JSON))
 
 
-def write_options(path: Path, options: Options) -> None:
+def write_options(path: Path, options: Options, name: str = QUEUE_JSON) -> None:
     """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
-    aside = path / f"{QUEUE_JSON}.new"
+    aside = path / f"{name}.new"
     fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(fd, encode(options), 0)
@@ -66,7 +66,7 @@ def write_options(path: Path, options: Options) -> None:
     finally:
         os.close(fd)
     rig.effect(rig.RENAME, str(aside))
-    os.rename(aside, path / QUEUE_JSON)
+    os.rename(aside, path / name)
     sync_directory(path)
 
 
@@ -104,7 +104,7 @@ def make_absent(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def lengthen(file: Path, size_bytes: int) -> None:
+def lengthen(file: Path, size_bytes: int, progress: Callable[[int], None] | None = None) -> None:
     """Give a file its size again: with zeros, or without what is behind its end."""
     fd = open_file(file, os.O_RDWR)
     try:
@@ -112,6 +112,8 @@ def lengthen(file: Path, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
         for at in range(found, size_bytes, ZERO_CHUNK_BYTES):
             write_all(fd, bytes(min(ZERO_CHUNK_BYTES, size_bytes - at)), at)
+            if progress:
+                progress(min(ZERO_CHUNK_BYTES, size_bytes - at))
         sync_file(fd)
     finally:
         os.close(fd)
@@ -144,7 +146,7 @@ def make_file(file: Path, data: bytes, size_bytes: int) -> None:
     aside = file.with_name(f"{file.name}.new")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(aside)
-    _allocate(aside, size_bytes, zero=False, progress=None)
+    allocate(aside, size_bytes, zero=False, progress=None)
     fd = open_file(aside, os.O_RDWR)
     try:
         write_all(fd, data, 0)
@@ -196,7 +198,7 @@ def create_directory(
                 file_path = folder / f"data.{i}"
             else:
                 file_path = aside / f"data.{i}"
-            _allocate(file_path, size_bytes, zero=True, progress=progress)
+            allocate(file_path, size_bytes, zero=True, progress=progress)
             names.append((str(file_path) if data_dirs else file_path.name, size_bytes))
         kernel_folder = aside
         if options.kernel_dir:
@@ -204,7 +206,7 @@ def create_directory(
             kernel_folder.mkdir(parents=True)
             made.append(kernel_folder)
             options.kernel_dir = str(kernel_folder)
-        _allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
+        allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
         kernel_path = kernel_folder / KERNEL
         with open(kernel_path, "r+b") as kernel, mmap.mmap(kernel.fileno(), options.kernel_bytes) as mapping:
             initialise(mapping, identity_of(kernel.fileno()))
@@ -264,7 +266,7 @@ def remove_tree(path: Path) -> None:
         os.rmdir(folder)
 
 
-def _allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[int], None] | None) -> None:
+def allocate(path: Path, size_bytes: int, *, zero: bool, progress: Callable[[int], None] | None) -> None:
     """Create a file at its full size. Zero-filled, the first sync of a place need not write metadata as well."""
     fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:

@@ -307,6 +307,15 @@ class LocalFiles:
         from ``H_BOOT_ID`` on. Another boot, another disk, a copied file, another mount: not these pages."""
         return identity_of(self._kernel_fd)
 
+    def is_current(self) -> bool:
+        """Whether the kernel that we have open is the one in its place: a resize puts another one there."""
+        try:
+            there = os.stat(self.kernel_path)
+        except FileNotFoundError:
+            return False
+        ours = os.fstat(self._kernel_fd)
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
     def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap, str]:
         for file in self._data:
             if file[0] <= unit < file[1]:

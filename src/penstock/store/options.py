@@ -38,6 +38,7 @@ class Options(msgspec.Struct, kw_only=True):
     index_sync_ms: Size = INDEX_SYNC_MS  # 0: never in the background
     home: list[int] | None = None  # inode and time of birth of the directory, where it has files elsewhere
     data_files: list[tuple[str, Positive]] = []
+    slots_most: Size = 0  # the most that there were before the number of slots was changed; 0: it never was
 
     @property
     def signature(self) -> int:

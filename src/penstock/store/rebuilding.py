@@ -56,6 +56,7 @@ def rebuild(path: Path, damage: PenstockError) -> Rebuilt:
             durability=defaults.DURABILITY,
             kernel_bytes=words[L.H_KERNEL_BYTES],
             data_files=sizes,
+            slots_most=L.SLOTS_MAX,  # nobody knows: a table that grows is taken for one that was larger before
         )
     lost = ", ".join(f"{name} is now {getattr(options, name)}" for name in LOST)
     known = "uuid, slots and data_bytes are the kernel's, the secret is "

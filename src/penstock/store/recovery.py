@@ -22,6 +22,7 @@ from penstock.store.kernel import Kernel
 from penstock.store.options import Options
 from penstock.store.publishfiles import PublishFiles
 from penstock.store.publishing import Publishing
+from penstock.store.resizing import CUT_SHORT, NEXT, is_cut_short
 from penstock.store.trust import UNNOTED, needed
 from penstock.store.words import Words
 
@@ -408,6 +409,8 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
     ``deep`` checks every message's record too.
     """
     where = Path(os.path.abspath(path))
+    if is_cut_short(where):
+        return [Finding(str(where / NEXT), 0, CUT_SHORT)]
     options = read_options(where)
     try:
         files = LocalFiles(where, options, busy_s=busy_s)

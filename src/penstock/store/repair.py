@@ -34,6 +34,7 @@ from penstock.store.findings import Finding
 from penstock.store.options import Options
 from penstock.store.rebuilding import rebuild
 from penstock.store.recovery import check_files, due, held, reason_of
+from penstock.store.resizing import CUT_SHORT, NEXT, finish, is_cut_short, sweep
 from penstock.store.restore import Progress, Restore
 from penstock.store.trust import IDENTITY
 
@@ -47,6 +48,8 @@ def restore_queue(
     progress: Progress | None = None,
 ) -> list[Finding]:
     """Restore a queue that nobody has open; what was found wrong. With ``dry_run`` nothing is changed."""
+    if dry_run and (cut := _cut_short(path)):
+        return cut
     with _opened(Path(os.path.abspath(path)), dry_run=dry_run, busy_s=busy_s) as queue:
         restored = _restore(queue, after_power_loss or queue.incomplete, dry_run, progress)
         return queue.findings + restored
@@ -59,6 +62,8 @@ def repair_queue(
 
     A record that cannot be read is set aside into ``damaged/``. With ``dry_run`` nothing is changed.
     """
+    if dry_run and (cut := _cut_short(path)):
+        return cut
     with _opened(Path(os.path.abspath(path)), dry_run=dry_run, busy_s=busy_s) as queue:
         wrong = [] if queue.incomplete else check_files(queue.files, queue.options, deep=True) or _due(queue.files)
         findings = queue.findings + wrong
@@ -70,6 +75,11 @@ def repair_queue(
         return findings + [
             finding for finding in found if (finding.path, finding.offset, finding.what.partition(":")[0]) not in known
         ]
+
+
+def _cut_short(path: str | os.PathLike[str]) -> list[Finding]:
+    where = Path(os.path.abspath(path))
+    return [Finding(str(where / NEXT), 0, CUT_SHORT)] if is_cut_short(where) else []
 
 
 class Opened(NamedTuple):
@@ -109,6 +119,8 @@ def _is_noted(files: LocalFiles) -> bool:
 
 @contextlib.contextmanager
 def _opened(where: Path, *, dry_run: bool, busy_s: float) -> Iterator[Opened]:
+    if not dry_run:
+        _finish_resize(where, busy_s)
     options, rebuilt = _options(where)
     short = short_files(where, options)
     absent = absent_files(where)
@@ -126,6 +138,17 @@ def _opened(where: Path, *, dry_run: bool, busy_s: float) -> Iterator[Opened]:
             _make(where, options, short, absent, busy_s, anew=rebuilt is not None)
         files = stack.enter_context(contextlib.closing(LocalFiles(where, options, busy_s=busy_s, stand_ins=stand_ins)))
         yield Opened(files, options, findings, any(one.found is None or one.found < one.wanted for one in short))
+
+
+def _finish_resize(where: Path, busy_s: float) -> None:
+    """One that was decided is completed before anything is measured by sizes; what one that was not has left goes."""
+    if is_cut_short(where):
+        for file in absent_files(where):
+            if file.name in (LOCK, CLIENTS):
+                make_absent(file)
+        finish(where, busy_s)
+    elif (where / LOCK).exists() and (where / CLIENTS).exists():
+        sweep(where, busy_s)
 
 
 def _options(where: Path) -> tuple[Options, str | None]:

@@ -93,6 +93,18 @@ class Ring:
         self._set_before(following, before)
         self.words.add(L.H_USED_UNITS, -self.units(slot))
 
+    def resize(self, total_units: int) -> None:
+        """The last data file ends elsewhere: the gap behind the last record is larger, smaller or gone."""
+        last = self.before(1)
+        had = self.gap(last) > 0
+        self.total_units = total_units
+        has = self.gap(last) > 0
+        if last != self.words.load(L.H_CURSOR):
+            if has and not had:
+                self._add_gap(last)
+            elif had and not has:
+                self._drop_gap(last)
+
     def _rotate(self, last: int) -> None:
         """Put the gaps up to ``last``, all too small, behind the others: the next search goes on past them."""
         ends = self.words.load(L.H_GAPS)

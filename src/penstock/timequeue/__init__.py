@@ -10,6 +10,7 @@ from penstock.timequeue.exports import Export, Imported, export_messages, import
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Draft
+from penstock.timequeue.sizes import Sizes, resize_queue, upgrade_queue
 from penstock.timequeue.timequeue import TimeQueue
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Imported",
     "MessageIds",
     "QueueConsumer",
+    "Sizes",
     "Stats",
     "TimeQueue",
     "backup",
@@ -29,5 +31,7 @@ __all__ = [
     "import_messages",
     "open_queue",
     "repair_queue",
+    "resize_queue",
     "restore_queue",
+    "upgrade_queue",
 ]

@@ -1,14 +1,18 @@
-"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is one turn."""
+"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is one turn, but for
+``glance``, which opens a queue for it."""
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.store import layout as L
-from penstock.store.files import body_name
-from penstock.timequeue.clients import Client
+from penstock.store.claiming import Claiming
+from penstock.store.files import Clock, body_name
+from penstock.timequeue.arguments import queue_path
+from penstock.timequeue.clients import Client, Progress
 
 PURGED_A_TURN_MAX = 256
 
@@ -51,6 +55,8 @@ class Stats(msgspec.Struct, frozen=True):
     index_synced_at: float | None
     sync_failed: str | None
     next_due_at: float | None
+    oldest_due_at: float | None  # since when the message that is due for the longest is due
+    late_at: float | None  # since when the one that would be delivered now is due
     clients: list[dict[str, int]]
 
 
@@ -139,6 +145,8 @@ def stats(client: Client) -> Stats:
     claimed, kept, failed = get(L.H_CLAIMED), get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
     due_us = client.kernel.order.next_due_us()
+    now_us = client.clock.wall_us()
+    due = client.kernel.due(now_us)
     return Stats(
         path=client.name,
         uuid=client.options.uuid,
@@ -175,5 +183,40 @@ def stats(client: Client) -> Stats:
         index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,
         sync_failed=os.strerror(failed) if failed else None,
         next_due_at=due_us / 1e6 if due_us else None,
+        oldest_due_at=_oldest_due_us(client, now_us) / 1e6 or None,
+        late_at=client.kernel.field(due, L.S_DELIVER_US) / 1e6 if due else None,
         clients=client.living(),
     )
+
+
+class Glance(NamedTuple):
+    """What a queue holds and has done, and how many have messages of it: clients by a lease, receivers by a claim."""
+
+    stats: Stats
+    holders: int
+
+
+def glance(path: str | os.PathLike[str], *, busy_s: float, progress: Progress | None = None) -> Glance:
+    """Open a queue for one look. Unlike a queue object it starts nothing in the background and syncs nothing when it
+    closes, so that who looks often costs the queue nothing else."""
+    client = Client(queue_path(path), clock=Clock(), busy_s=busy_s, progress=progress)
+    try:
+        return client.turn(_glance, client)
+    finally:
+        client.close()
+
+
+def _glance(client: Client) -> Glance:
+    found = stats(client)
+    claiming = Claiming(client.kernel)
+    receivers = sum(claiming.word(entry, L.N_COUNT) > 0 for entry in range(L.RECEIVERS)) if found.claimed else 0
+    return Glance(found, receivers + sum(each["holds"] > 0 for each in found.clients))
+
+
+def _oldest_due_us(client: Client, now_us: int) -> int:
+    """The earliest delivery time of all that is due, of any priority; 0 if nothing is. A message without a delivery
+    time is due since it was put."""
+    order = client.kernel.order
+    heads = [order.head(which) for which in range(L.LIST_LEASES) if order.count(which)]
+    times_us = [client.kernel.field(head, L.S_DELIVER_US) for head in heads]
+    return min((at_us for at_us in times_us if at_us <= now_us), default=0)

@@ -21,7 +21,7 @@ except ImportError:
 
 from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
-from penstock.store import restore, syscalls
+from penstock.store import resizing, restore, syscalls
 from penstock.store.clienttable import ClientTable
 from penstock.store.directory import read_options
 from penstock.store.files import Clock, LocalFiles, body_name
@@ -55,27 +55,42 @@ class Client:
         self.path = path
         self.name = str(path)
         self.clock = clock
-        self.options = read_options(path)
         self.mutex = Mutex() if cython.compiled else threading.Lock()
         self.closed = False
         self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
         self.leftovers: list[list[tuple[int, int]]] = []  # slots and numbers of puts that failed
         self.holder = 0  # the thread that is in a turn
         self.upkeep = threading.RLock()  # held while the background works for us, and to close
-        self.files = LocalFiles(path, self.options, busy_s=busy_s)
-        self.opened_us = clock.boot_us()  # not before: see SharedSync
+        while not self._opened(busy_s, progress):
+            pass  # another kernel was put in the place of the one that we had just opened
+
+    def _opened(self, busy_s: float, progress: Progress | None) -> bool:
+        resizing.finish(self.path, busy_s)
+        self.options = read_options(self.path)
         try:
-            self._trust(progress)
-            self._start()
+            self.files = LocalFiles(self.path, self.options, busy_s=busy_s)
+        except Corrupt:
+            if resizing.is_cut_short(self.path) or read_options(self.path) != self.options:
+                return False  # files of two sizes, in the middle of a resize
+            raise
+        self.opened_us = self.clock.boot_us()  # not before: see SharedSync
+        try:
+            if self._trust(progress):
+                self._start()
+                return True
+            self.files.close()
+            return False
         except BaseException:
             self.files.close()
             raise
 
-    def _trust(self, progress: Progress | None) -> None:
+    def _trust(self, progress: Progress | None) -> bool:
         """Before anything of the kernel is believed: is it what its last user left? If not, it is restored, by one
-        client while the others wait."""
+        client while the others wait. False if it is not the queue's kernel any more."""
         try:
             self._lock_or_wait_for_restore()
+            if not self.files.is_current() or resizing.is_cut_short(self.path):
+                return False
             with memoryview(self.files.kernel) as data, data.cast("Q") as words:
                 self._check_header(words)
                 reason = restore.needed(self.files, words)
@@ -83,6 +98,7 @@ class Client:
                 log.warning("%s: restoring: %s", self.name, reason)
                 for finding in restore.restore(self.files, self.options, after_power_loss=True, progress=progress):
                     log.warning("%s: byte %d: %s", finding.path, finding.offset, finding.what)
+            return True
         finally:
             self.files.lock.release()
 

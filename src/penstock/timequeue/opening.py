@@ -28,7 +28,7 @@ LEASE_S = options.LEASE_S
 INDEX_SYNC_MS = options.INDEX_SYNC_MS
 
 
-def _whole(name: str, value: int, least: int, most: int) -> int:
+def check_whole(name: str, value: int, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise Misuse(f"{name} must be a whole number from {least} to {most}, not {value!r}")
     return value
@@ -61,10 +61,10 @@ def create(
     if isinstance(data_dirs, str | bytes):
         raise Misuse("data_dirs is a list of directories")
     files = max(len(data_dirs), 1)
-    _whole("slots", slots, 1, L.SLOTS_MAX)
-    _whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
-    _whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
-    _whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
+    check_whole("slots", slots, 1, L.SLOTS_MAX)
+    check_whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
+    check_whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
+    check_whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
     lease = check_seconds("lease", lease, zero=False)
     check_durability(durability)
     if notify not in ("futex", "file"):
