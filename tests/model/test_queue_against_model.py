@@ -5,6 +5,7 @@ A failure prints the steps and a ``@reproduce_failure`` line; that line above th
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ import penstock
 from penstock import LeaseLost, QueueFull
 from penstock.store import layout as L
 from tests.conftest import WALL_START_S, SimulatedClock, assert_whole
+from tests.pipes import Pipe
 
 CLIENTS_MAX = 4
 CHECKED_EVERY = 12  # steps; a check reads the whole queue
@@ -215,14 +217,14 @@ class QueueAgainstModel(RuleBasedStateMachine):
         """At most what a message takes, wherever its body is stored."""
         return max(L.units(body_bytes) * L.UNIT_BYTES, L.UNIT_BYTES + body_bytes)
 
-    def _put(self, queue: penstock.TimeQueue, bodies: list[bytes], priority: int, when: Any, *, many: bool) -> None:
+    def _put(self, queue: penstock.TimeQueue, bodies: list[bytes], priority: int, when: Any, *, how: str) -> None:
         options: dict[str, Any] = {"priority": priority}
         deliver_us = None
         if when is not None:
-            how, value = when
+            kind, value = when
             moment_us = self.clock.wall_us() + round(value * 1e6)
             deliver_us = moment_us
-            if how == "delay":
+            if kind == "delay":
                 options["delay"] = value
             else:
                 options["deliver_at"] = moment_us / 1e6
@@ -230,7 +232,13 @@ class QueueAgainstModel(RuleBasedStateMachine):
         there = len(self.model.entries)
         fits = there + len(bodies) <= self.SLOTS
         try:
-            ids = list(queue.put_many(bodies, **options)) if many else [queue.put(bodies[0], **options)]
+            if how == "many":
+                ids = list(queue.put_many(bodies, **options))
+            elif how == "one":
+                ids = [queue.put(bodies[0], **options)]
+            else:
+                source: Any = io.BytesIO(bodies[0]) if how == "file" else Pipe(bodies[0], 300)
+                ids = [queue.put_file(source, **options)]
         except QueueFull as full:
             note(f"full: {full.which}")
             if full.which == "slots":
@@ -244,11 +252,15 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(pick=picks, size=picks, priority=priorities, when=times)
     def put(self, pick: int, size: int, priority: int, when: Any) -> None:
-        self._put(self._client(pick), [self._body(size)], priority, when, many=False)
+        self._put(self._client(pick), [self._body(size)], priority, when, how="one")
+
+    @rule(pick=picks, size=picks, priority=priorities, when=times, how=st.sampled_from(["file", "pipe"]))
+    def put_file(self, pick: int, size: int, priority: int, when: Any, how: str) -> None:
+        self._put(self._client(pick), [self._body(size)], priority, when, how=how)
 
     @rule(pick=picks, sizes=st.lists(picks, min_size=1, max_size=5), priority=priorities, when=times)
     def put_many(self, pick: int, sizes: list[int], priority: int, when: Any) -> None:
-        self._put(self._client(pick), [self._body(size) for size in sizes], priority, when, many=True)
+        self._put(self._client(pick), [self._body(size) for size in sizes], priority, when, how="many")
 
     # ------------------------------------------------------------ getting
 
