@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from penstock.store import resizing, rig
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles
 from penstock.timequeue import check_queue, repair_queue, resize_queue, restore_queue, upgrade_queue
+
+SEEDS = 4
 
 
 def bodies(path: Path) -> list[bytes]:
@@ -38,6 +41,22 @@ def test_a_message_in_a_slot_that_would_be_cut_off_is_named(path: Path) -> None:
     with penstock.open(path) as queue:
         assert queue.cancel(ids[-1])
     assert resize_queue(path, slots=1).slots == 1
+    assert check_queue(path) == []
+
+
+def test_a_queue_can_shrink_to_what_is_in_it(path: Path) -> None:
+    with penstock.create(path, slots=50, data_bytes=1 << 16, durability="relaxed") as queue:
+        ids = list(queue.put_many([b"%d" % i for i in range(16)]))
+        for each in ids[8:]:
+            assert queue.cancel(each)
+    assert resize_queue(path, slots=8, data_bytes=4096).slots == 8
+    assert check_queue(path) == []
+    with penstock.open(path) as queue:
+        with pytest.raises(penstock.QueueFull):
+            queue.put(b"one too many")
+        queue.get().ack()
+        queue.put(b"fits")
+    assert bodies(path) == [*(b"%d" % i for i in range(1, 8)), b"fits"]
     assert check_queue(path) == []
 
 
@@ -372,3 +391,54 @@ def test_a_copy_of_a_resized_queue_is_a_queue(path: Path, tmp_path: Path) -> Non
     assert penstock.backup(path, tmp_path / "backup").messages == 1
     assert bodies(tmp_path / "backup") == [b"kept"]
     assert check_queue(tmp_path / "copied") == check_queue(tmp_path / "backup") == []
+
+
+def act(queue: penstock.TimeQueue, rng: random.Random) -> None:
+    """Something that users do."""
+    what = rng.random()
+    try:
+        if what < 0.45:
+            sizes = [rng.choice([0, 10, 200, 1000, 5000]) for _ in range(rng.choice([1, 1, 3, 12]))]
+            durability = rng.choice(["commit", "relaxed"])
+            bodies = [penstock.Draft(body=bytes(size), priority=rng.randrange(3)) for size in sizes]
+            queue.put_many(bodies, durability=durability)
+        elif what < 0.55:
+            queue.put(b"later", delay=rng.choice([1000, 100_000]))
+        else:
+            for message in queue.get_many(rng.randrange(1, 9)):
+                rng.choice([message.ack, message.ack, message.release])()
+    except (penstock.QueueFull, penstock.BatchTooLarge, penstock.BodyTooLarge):
+        queue.ack_many(queue.get_many(rng.randrange(1, 30)))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_any_sizes_after_anything(path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    penstock.create(path, slots=60, data_bytes=1 << 16, spill_bytes=3000, durability="relaxed").close()
+    done = 0
+    for _ in range(25):
+        with penstock.open(path) as queue:
+            for _ in range(rng.randrange(1, 12)):
+                act(queue, rng)
+            if rng.random() < 0.2:
+                queue.ack_many(queue.get_many(1000))
+        before = picture(path)
+        sizes = {
+            "slots": rng.choice([None, rng.randrange(1, 150)]),
+            "data_bytes": rng.choice([None, rng.randrange(1, 40) << 12]),
+        }
+        try:
+            done += resize_queue(path, **sizes).changed  # type: ignore[arg-type]
+        except penstock.Misuse:
+            pass  # nothing is asked for, or something is in the way
+        assert check_queue(path) == [], (seed, sizes)
+        assert picture(path) == before, (seed, sizes)
+        if rng.random() < 0.3:
+            assert restore_queue(path) == []
+            assert picture(path) == before, (seed, sizes)
+    assert done > 3
+
+
+def picture(path: Path) -> list[tuple[str, bytes, int, int]]:
+    with penstock.open(path) as queue:
+        return [(each.id, each.data, each.attempts, each.deliver_us) for each in queue.browse(state="all")]

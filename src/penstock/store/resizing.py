@@ -223,7 +223,7 @@ def _stack_vacant(old: Old, kernel: Kernel, once: int) -> None:
 
 def _chain(kernel: Kernel, slots: list[int], rest: int) -> None:
     """A stack of these slots, on top of what there is."""
-    for slot, below in zip(slots, [*slots[1:], rest], strict=True):
+    for slot, below in zip(slots, [*slots[1:], rest], strict=False):  # none at all has no last one
         kernel.words.raw(kernel.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, below)
     kernel.words.raw(L.H_VACANT, slots[0] if slots else rest)
 
