@@ -215,6 +215,7 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     assert said("export", path, tmp_path / "x.jsonl")[0]["messages"] == 3
     assert said("import", path, tmp_path / "x.jsonl")[0]["imported"] == 3
     assert said("purge", path, "--yes") == [{"removed": 6}]
+    assert said("work", path, "builtins:repr", "--until-empty")[0]["event"] == "started"
     assert said("doctor", path)[0]["checks"]
     assert said("bench", tmp_path, "--seconds", "0.1")[0]["results"]
     assert said("completion", "bash")[0]["shell"] == "bash"
