@@ -36,9 +36,10 @@ TITLES = {
     "u": "Spark: memory of the driver's Python process, {spark_backlog:,} waiting, batches of 100,000",
     "v": "consumer with prefetch 100, get + ack",
     "w": "asyncio: put, get + ack, single",
+    "z": "put, get + ack with a dedup id, single",
 }
 UNITS = (
-    dict.fromkeys("abcdefgmnprsvw", RATE) | dict.fromkeys("hilt", SECONDS) | dict.fromkeys("q", SHARE) | {"u": BYTES}
+    dict.fromkeys("abcdefgmnprsvwz", RATE) | dict.fromkeys("hilt", SECONDS) | dict.fromkeys("q", SHARE) | {"u": BYTES}
 )
 DURABLE = "lmn"
 SPARK = "pqrstu"
@@ -96,6 +97,7 @@ TARGETS = (
     Target("u", "one batch waiting", 1.25, at_least=False),  # does not grow: what the allocator keeps differs
     Target("v", "batches of 100", 0.7),
     Target("w", "blocking", 0.5),
+    Target("z", "plain", 1 / 1.5),  # at most 1.5 times as long
 )
 
 

@@ -10,7 +10,7 @@ from bench import restore_speed
 from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, SPARK, Sizes, count_for
 from bench.report import body
 from bench.results import OURS, Results
-from bench.scenarios import consuming, durable, memory, processes, spark, throughput, timing
+from bench.scenarios import consuming, durable, memory, processes, remembering, spark, throughput, timing
 from bench.scenarios.depth import Depth
 from bench.scenarios.scheduled import Scheduled
 from bench.systems.interface import System
@@ -100,6 +100,8 @@ class Run:
                 for system in taking[turn:] + taking[:turn]:
                     self._measure(letters, size, system, number)
         self._consuming(number)
+        if "z" in self.wanted:
+            self._remembering(number)
         if "j" in self.wanted:
             self._say(f"round {number + 1} of {self.sizes.rounds}: j")
             if self._depth is None:
@@ -118,6 +120,14 @@ class Run:
                     self._say(f"round {number + 1} of {self.sizes.rounds}: {letter} with {body(size)}")
                     for system, value in measure(self.below, count=count, body_bytes=size).items():
                         self.results.add(letter, size, system, number, value)
+
+    def _remembering(self, number: int) -> None:
+        """Penstock alone, in two ways."""
+        for size in BODY_SIZES:
+            self._say(f"round {number + 1} of {self.sizes.rounds}: z with {body(size)}")
+            found = remembering.with_dedup_ids(self.below, count=self.sizes.single, body_bytes=size)
+            for system, value in found.items():
+                self.results.add("z", size, system, number, value)
 
     def _measure(self, letters: str, size: int, kind: type[System], number: int) -> None:
         system = kind()

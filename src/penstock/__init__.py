@@ -33,6 +33,7 @@ from penstock.errors import (
 )
 from penstock.interface import Queue
 from penstock.message import Message
+from penstock.store.backoff import Backoff
 from penstock.store.words import compiled
 from penstock.timequeue import (
     Draft,
@@ -49,6 +50,7 @@ from penstock.timequeue import open_queue as open
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backoff",
     "BatchTooLarge",
     "BodyGone",
     "BodyTooLarge",

@@ -25,6 +25,20 @@ class Meta(msgspec.Struct, omit_defaults=True):
     t: str | None = None  # type
     k: str | None = None  # key
     h: dict[str, str] | None = None  # headers
+    # From here on only where FLAG_SPECIAL or FLAG_REMEMBERED says so.
+    x: int | None = None  # expires, in microseconds
+    a: int | None = None  # most attempts
+    b: tuple[float, float, float, float] | None = None  # backoff: first, factor, most, jitter
+    l: int | None = None  # lease, in microseconds  # noqa: E741
+    d: str | None = None  # dedup id
+    u: int | None = None  # until when it is remembered, in microseconds
+    o: str | None = None  # id that it had where it was put
+    s: str | None = None  # of one that was moved: the other queue's UUID, and its number there
+    f: str | None = None  # and that queue's path
+    n: int | None = None  # attempts that it had there
+    r: str | None = None  # of a dead letter: why it is one
+    e: str | None = None  # its last error
+    y: list[tuple[int, str]] | None = None  # the last errors, with their times in microseconds
 
 
 class Pickled:
@@ -43,10 +57,14 @@ _encode_meta = msgspec.msgpack.Encoder().encode
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
-def encode_meta(type: str | None, key: str | None, headers: dict[str, str] | None) -> bytes:
-    """
-    >>> decode_meta(encode_meta("order", None, {"a": "b"}))
-    Meta(t='order', k=None, h={'a': 'b'})
+def encode_meta(
+    type: str | None, key: str | None, headers: dict[str, str] | None, more: dict[str, Any] | None = None
+) -> bytes:
+    """``more`` are further fields of ``Meta``, which have been checked.
+
+    >>> meta = decode_meta(encode_meta("order", None, {"a": "b"}))
+    >>> meta.t, meta.k, meta.h
+    ('order', None, {'a': 'b'})
     """
     for name, value in (("type", type), ("key", key)):
         if value is not None and not isinstance(value, str):
@@ -57,13 +75,21 @@ def encode_meta(type: str | None, key: str | None, headers: dict[str, str] | Non
     ):
         raise Misuse("headers must be a dict of str to str")
     try:
-        meta = _encode_meta(Meta(type, key, headers or None))
+        meta = _encode_meta(Meta(type, key, headers or None, **more) if more else Meta(type, key, headers or None))
     except UnicodeEncodeError as error:
         raise Misuse(f"type, key and headers must be valid Unicode: {error}") from error
     except TypeError as error:  # a kind of str that is more than a str
         raise Misuse(f"type, key and headers must be plain str: {error}") from error
     if len(meta) > META_BYTES_MAX:
         raise Misuse(f"type, key and headers take {len(meta)} bytes; at most {META_BYTES_MAX} are possible")
+    return meta
+
+
+def encode_fields(fields: dict[str, Any]) -> bytes:
+    """The same of a message without type, key and headers: fields of ``Meta``, which have been checked."""
+    meta = _encode_meta(fields)
+    if len(meta) > META_BYTES_MAX:
+        raise Misuse(f"what the message says beside its body takes {len(meta)} bytes; {META_BYTES_MAX} are possible")
     return meta
 
 

@@ -49,18 +49,17 @@ class QueueClosed(Misuse):
 
 
 class QueueFull(PenstockError, _queue.Full):
-    """No room now. ``which`` says what ran out: "slots" or "data"."""
+    """No room now. ``which`` says what ran out: "slots", "data" or "dedup_entries"."""
 
     def __init__(self, queue: str, *, which: str, size: int, wanted: int = 1) -> None:
-        what = (
-            f"all {size} slots are in use"
-            if which == "slots"
-            else f"no room for {wanted} bytes in {size} bytes of data"
-        )
+        what = {
+            "slots": f"all {size} slots are in use",
+            "dedup_entries": f"too many of {size} dedup ids are remembered",
+        }.get(which, f"no room for {wanted} bytes in {size} bytes of data")
         remedy = "receive or cancel messages, wait with put(timeout=...), or create a larger queue"
-        super().__init__(
-            f"{queue}: full ({which}): {what}; {remedy} ({'slots' if which == 'slots' else 'data_bytes'}=)"
-        )
+        if which == "dedup_entries":
+            remedy = "wait with put(timeout=...), remember them for less long (dedup_window=), or create a larger queue"
+        super().__init__(f"{queue}: full ({which}): {what}; {remedy} ({'data_bytes' if which == 'data' else which}=)")
         self.queue = queue
         self.which = which
         self.size = size

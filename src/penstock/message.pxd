@@ -6,13 +6,14 @@ ctypedef unsigned long long u64
 @cython.freelist(64)
 cdef class Message:
     cdef object _receiver
-    cdef int _codec
+    cdef readonly int _codec
     cdef bytes _meta_bytes
     cdef object _meta
     cdef object _body
     cdef bytes _data
     cdef object _stored
     cdef readonly unsigned long long body_bytes
+    cdef public bint _special
     cdef readonly unsigned long long slot
     cdef readonly unsigned long long number
     cdef readonly unsigned long long attempts

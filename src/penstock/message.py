@@ -34,9 +34,18 @@ class Receiver(Protocol):
     def message_id(self, slot: int, number: int) -> str: ...
     def ack(self, message: Message, *, durable: bool = False) -> None: ...
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
+    def fail(
+        self, message: Message, error: BaseException | str | None = None, *, delay: float | timedelta | None = None
+    ) -> None: ...
+    def dead_letter(self, message: Message, reason: str, *, error: BaseException | str | None = None) -> None: ...
+    def move(self, message: Message, *, to: Any) -> None: ...
+    def give_up(self, message: Message, reason: str) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
     async def aack(self, message: Message, *, durable: bool = False) -> None: ...
     async def arelease(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
+    async def afail(
+        self, message: Message, error: BaseException | str | None = None, *, delay: float | timedelta | None = None
+    ) -> None: ...
     async def aextend(self, message: Message, seconds: float) -> None: ...
 
 
@@ -52,8 +61,8 @@ class Stored(Protocol):
 class Message:
     """One delivery of a message (from ``get``), or a look at one (from ``browse``).
 
-    As a context manager, ``with`` or ``async with``, it is acknowledged when the block ends, and released when the
-    block raises.
+    As a context manager, ``with`` or ``async with``, it is acknowledged when the block ends. When the block raises an
+    Exception, it has failed; interrupted, it is released.
     """
 
     __slots__ = (
@@ -63,6 +72,7 @@ class Message:
         "_meta",
         "_meta_bytes",
         "_receiver",
+        "_special",
         "_stored",
         "attempts",
         "body_bytes",
@@ -86,6 +96,7 @@ class Message:
     _data: bytes | None  # None: it is a file that nobody has read yet
     _stored: Stored | None
     body_bytes: int
+    _special: bool  # its meta says more than type, key and headers
     slot: int
     number: int
     attempts: int
@@ -99,7 +110,9 @@ class Message:
 
     @property
     def id(self) -> str:
-        """Unique across queues, and the same for the message's whole life."""
+        """Unique across queues, and the same for the message's whole life, wherever it is moved to."""
+        if self._special and self.meta.o is not None:
+            return self.meta.o
         return self._receiver.message_id(self.slot, self.number)
 
     @property
@@ -168,6 +181,45 @@ class Message:
         """When this delivery's lease ends, by the wall clock at the time it was taken or extended."""
         return to_datetime(self.lease_us) if self.lease_us else None
 
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on it is not delivered any more."""
+        return to_datetime(self.meta.x) if self.meta.x is not None else None
+
+    @property
+    def dedup_id(self) -> str | None:
+        return self.meta.d
+
+    @property
+    def max_attempts(self) -> int | None:
+        """Its own limit, where it was put with one."""
+        return self.meta.a
+
+    @property
+    def reason(self) -> str | None:
+        """Of a dead letter: why it is one."""
+        return self.meta.r
+
+    @property
+    def error(self) -> str | None:
+        """Of a dead letter: the last error."""
+        return self.meta.e
+
+    @property
+    def history(self) -> list[tuple[datetime, str]]:
+        """Of a dead letter: the last errors with their times, the oldest first."""
+        return [(to_datetime(at_us), text) for at_us, text in self.meta.y or ()]
+
+    @property
+    def attempts_before(self) -> int:
+        """Of a message that was moved: how often it was delivered where it came from."""
+        return self.meta.n or 0
+
+    @property
+    def came_from(self) -> str | None:
+        """Of a message that was moved: the path of the queue that it came from."""
+        return self.meta.f
+
     def ack(self, *, durable: bool = False) -> None:
         """Done with it: it leaves the queue; with ``durable`` on disk too, when this returns."""
         self._receiver.ack(self, durable=durable)
@@ -175,6 +227,19 @@ class Message:
     def release(self, *, delay: float | timedelta | None = None) -> None:
         """Give it back, now or after ``delay`` seconds."""
         self._receiver.release(self, delay=delay)
+
+    def fail(self, error: BaseException | str | None = None, *, delay: float | timedelta | None = None) -> None:
+        """It could not be dealt with: give it back, for as long as the backoff says, or for ``delay`` seconds. What
+        went wrong is kept, and goes with it if it becomes a dead letter."""
+        self._receiver.fail(self, error, delay=delay)
+
+    def dead_letter(self, reason: str, *, error: BaseException | str | None = None) -> None:
+        """Give up on it: it goes to the dead-letter queue, or where those are deleted, away."""
+        self._receiver.dead_letter(self, reason, error=error)
+
+    def move(self, *, to: Any) -> None:
+        """Into another queue, given as one or by its path. It is there before it is gone here, and once."""
+        self._receiver.move(self, to=to)
 
     def extend(self, seconds: float) -> None:
         """Ask for ``seconds`` more from now."""
@@ -190,8 +255,11 @@ class Message:
             self.ack()
             return
         try:
-            # A damaged body comes back after a lease's time: it is not in everybody's way.
-            self.release(delay=self._lease_s() if isinstance(error, Corrupt) else None)
+            if isinstance(error, Exception):
+                # A damaged body comes back after a lease's time: it is not in everybody's way.
+                self.fail(error, delay=self._lease_s() if isinstance(error, Corrupt) else None)
+            else:  # interrupted: the message is not to blame
+                self.release()
         except PenstockError as late:  # the block's own error is the one to raise
             error.add_note(str(late))
 
@@ -202,6 +270,10 @@ class Message:
     async def arelease(self, *, delay: float | timedelta | None = None) -> None:
         """``release`` for coroutines."""
         await self._receiver.arelease(self, delay=delay)
+
+    async def afail(self, error: BaseException | str | None = None, *, delay: float | timedelta | None = None) -> None:
+        """``fail`` for coroutines."""
+        await self._receiver.afail(self, error, delay=delay)
 
     async def aextend(self, seconds: float) -> None:
         """``extend`` for coroutines."""
@@ -217,7 +289,10 @@ class Message:
             await self.aack()
             return
         try:
-            await self.arelease()
+            if isinstance(error, Exception):
+                await self.afail(error, delay=self._lease_s() if isinstance(error, Corrupt) else None)
+            else:
+                await self.arelease()
         except PenstockError as late:
             error.add_note(str(late))
 
@@ -255,6 +330,7 @@ def new_message(
     message._meta_bytes = meta
     message._meta = None
     message._body = None
+    message._special = False
     message.slot = slot
     message.number = number
     message.attempts = attempts

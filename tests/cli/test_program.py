@@ -21,8 +21,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work peek tail ls stat top cancel purge claims publishers check repair resize upgrade "
-        "backup export import doctor bench completion"
+        "create put get work peek tail ls stat top cancel purge redrive move claims publishers check repair "
+        "resize upgrade backup export import doctor bench completion"
     )
 
 
@@ -69,6 +69,8 @@ ON_A_QUEUE = {
     "top": ["--once"],
     "cancel": ["0123456789abcdef-1-1"],
     "purge": ["--yes"],
+    "redrive": [],
+    "move": ["other"],
     "check": [],
     "repair": [],
     "resize": ["--slots", "10"],
@@ -102,6 +104,17 @@ def test_a_folder_that_is_not_a_queue_is_one_line_that_says_so(run: Run, tmp_pat
         ["create", "q", "--lease", "soon"],
         ["create", "q", "--lease", "0"],
         ["create", "q", "--durability", "eventual"],
+        ["create", "q", "--max-attempts", "0"],
+        ["create", "q", "--backoff", "soon"],
+        ["create", "q", "--backoff", "1", "--backoff-factor", "0.5"],
+        ["create", "q", "--expired", "never"],
+        ["create", "q", "--dedup-entries", "many"],
+        ["put", "q", "a", "--ttl", "1", "--expires-at", "5"],
+        ["put", "q", "a", "--dedup-window", "5"],
+        ["put", "q", "a", "--dedup-id", ""],
+        ["redrive", "q", "--limit", "-1"],
+        ["move", "q"],
+        ["move", "q", "q"],
         ["put", "q", "a", "--priority", "16"],
         ["put", "q", "a", "--deliver-at", "tomorrow"],
         ["put", "q", "a", "--deliver-at", "2030-01-02T09:00:00"],

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import penstock
 from penstock.store import layout as L
+from penstock.store.directory import read_options
 from penstock.store.files import KERNEL
+from penstock.store.kernel import Kernel
+from penstock.store.keys import dedup_key
+from penstock.store.words import Words
 from penstock.timequeue import check_queue
 from tests.conftest import SimulatedClock
 from tests.crash.ledger import Found, found
 from tests.crash.storage import MODES, SECTORS, WROTE, Disk, Image
-from tests.crash.workload import FAR_S, TEMPLATES, Template, Workload, abandon
+from tests.crash.workload import FAR_S, TEMPLATES, Template, Workload, abandon, dedup_id
 
 STEPS = (5, 25, 60)  # of the work before the power is lost
 WEIGHTED_MODES = (*MODES, SECTORS, SECTORS, SECTORS)
@@ -115,10 +119,34 @@ class Trial:
         self.put(image)
         here = restored(self.path, self.clock)
         expect(self.work.ledger.judge(here, at), "after the restore")
+        expect(self._misremembered(here, at), "after the restore")
         following = self._next_number()
         if following < self.given(at):
             raise Wrong(f"number {following} will be given again: {self.given(at) - 1} was given before")
         return here
+
+    def _misremembered(self, here: list[Found], at: int) -> list[str]:
+        """What is known by its dedup id came to be, or the put that is repeated would be lost; and what is there, or
+        was put before the last index sync, is known."""
+        ledger = self.work.ledger
+        signature = read_options(self.path).signature
+        there = {one.token for one in here}
+        wrong = []
+        with open(self.disk.kernel, "rb") as file:
+            remembered = Kernel(Words(bytearray(file.read()), self.disk.kernel)).remembered
+        for token, sent in ledger.sent.items():
+            if "dedup_id" not in sent.options:
+                continue
+            known = remembered.find(dedup_key(dedup_id(token), signature), 0) != 0
+            came_to_be = token in there or sent.may_be_gone(at)
+            if known and not came_to_be:
+                wrong.append(f"message {token} is remembered, and was never there")
+            synced = (
+                sent.ok and sent.put.done <= ledger.synced(at) and (sent.durable or sent.is_gone(ledger.synced(at), 0))
+            )
+            if not known and (token in there or synced):
+                wrong.append(f"message {token} is {'there' if token in there else 'on disk'}, and not remembered")
+        return wrong
 
     def _next_number(self) -> int:
         with open(self.disk.kernel, "rb") as file:

@@ -62,6 +62,10 @@ class Template:
                 file.write((kernel[L.H_NUMBER_SAFE] - NUMBERS_LEFT).to_bytes(L.WORD_BYTES, "little"))
 
 
+def dedup_id(token: int) -> str:
+    return f"token {token}"
+
+
 class Killed(BaseException):
     """Ends a call as the end of its process would."""
 
@@ -184,6 +188,8 @@ class Workload:
             "key": rng.choice((None, "example.com")),
             "headers": rng.choice((None, {"a": "b", "c": "d" * rng.randrange(40)})),
         }
+        if token % 3 == 0:
+            options["dedup_id"] = dedup_id(token)
         sent = Sent(token, make_body(token, filling), options, durable, self._span())
         when = rng.choice(("now", "now", "delay", "far"))
         now_us = self.clock.wall_us()

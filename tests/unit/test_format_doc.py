@@ -29,10 +29,11 @@ STRUCTURES = {
     "C_": L.CLIENT_WORDS * L.WORD_BYTES,
     "N_": L.RECEIVER_WORDS * L.WORD_BYTES,
     "P_": L.PUBLISHER_WORDS * L.WORD_BYTES,
+    "D_": L.REMEMBERED_WORDS * L.WORD_BYTES,
     "S_": L.SLOT_BYTES,
     "R_": L.RECORD_BYTES,
 }
-WHOLE = ("J_", "S_", "R_")  # no byte of these is left over
+WHOLE = ("J_", "S_", "R_", "D_")  # no byte of these is left over
 
 
 class Table(NamedTuple):
@@ -144,7 +145,7 @@ def test_a_list_is_its_lanes_and_its_count() -> None:
 
 
 def test_the_regions_are_documented_in_their_order_with_their_sizes() -> None:
-    header = L.regions(50_000)
+    header = L.regions(50_000, 1024)
     rows = table("The kernel file", "region", "where", "bytes")
     assert rows[0][:2] == ["header", "byte 0"]
     names = [name for row in rows[1:] if (name := _name(row[1]))]
@@ -159,6 +160,7 @@ def test_the_regions_are_documented_in_their_order_with_their_sizes() -> None:
     assert rows[5][2].startswith(f"`H_CLASSES` entries of {L.CLASS_WORDS * L.WORD_BYTES} bytes")
     assert rows[6][2].startswith(str(L.NAMES_BYTES))
     assert rows[7][2].startswith(f"`H_SLOTS` slots of {L.SLOT_BYTES} bytes")
+    assert f"of {L.REMEMBERED_WORDS * L.WORD_BYTES} bytes" in rows[8][2]
 
 
 def test_the_number_of_classes_is_as_described() -> None:
@@ -245,6 +247,13 @@ def test_the_identity_word_is_as_described(kernel: Kernel) -> None:
             assert kernel.word_of(slot, number, state) == PAGE["identity_word"](slot, number, state)
 
 
+def test_the_check_bits_of_what_was_put_are_as_described(kernel: Kernel) -> None:
+    for key, number in zip(_some(L.MASK64), reversed(_some(L.MASK48)), strict=True):
+        word = kernel.remembered.last_word(key, number * 3, number, 77, L.PUT_SYNCED)
+        assert word & L.MASK32 == 77 and word >> 62 == 1
+        assert word >> 32 & L.REMEMBERED_CHECK == PAGE["remembered_check"](key, number * 3, number, 77)
+
+
 @pytest.mark.parametrize("unit", [0, 5, 1 << 24, (1 << 32) + 7, (1 << 40) - 1])
 @pytest.mark.parametrize(
     "meta, body", [(b"", b""), (b"", b"b" * 3000), (codec.encode_meta("t", "k", {"a": "b"}), b"b")]
@@ -301,7 +310,7 @@ def test_the_directory_holds_what_is_documented(path: Path) -> None:
     cells = [row[0] for row in table("The directory", "file", "what", "who touches it")]
     documented = {name.rstrip("/") for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
     made = {file.name for file in path.iterdir()}
-    later = {"data.1", "claims", "damaged", "published", "session", "staging", "resize.json", "kernel-next"}
+    later = {"data.1", "claims", "damaged", "failures", "published", "session", "staging", "resize.json", "kernel-next"}
     assert documented - made == later
     assert made <= documented
     assert [file.name for file in (path / "notify").iterdir()] == ["wakeup"]
@@ -343,7 +352,7 @@ def test_the_header_of_a_new_queue_is_as_described(path: Path) -> None:
     assert word("H_KERNEL_BYTES") == len(kernel)
     rows = table("Header", "name", "byte", "bytes", "meaning")
     reserved = {str(_name(row[0])) for row in rows if "*reserved*" in row[3].lower()}
-    assert reserved >= {"H_FEATURES", "H_EPOCH", "H_CHANGE"}
+    assert reserved >= {"H_EPOCH", "H_CHANGE"}
     assert not any(word(name) for name in reserved)
     named = bytearray(L.HEADER_WORDS * L.WORD_BYTES)
     for name, (byte, size) in WORDS.items():

@@ -115,7 +115,7 @@ def test_no_meta_is_no_bytes() -> None:
 
 
 def test_meta_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    later = msgspec.msgpack.encode({"t": "order", "x": [1, 2], "k": "key"})
+    later = msgspec.msgpack.encode({"t": "order", "later": [1, 2], "k": "key"})
     assert (decode_meta(later).t, decode_meta(later).k) == ("order", "key")
 
 

@@ -27,10 +27,12 @@ from penstock.cli import (
     get,
     import_,
     ls,
+    move,
     peek,
     publishers,
     purge,
     put,
+    redrive,
     repair,
     resize,
     signals,
@@ -43,8 +45,8 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, peek, tail, ls, stat, top, cancel, purge, claims, publishers, check, repair, resize,
-    upgrade, backup, export, import_, doctor, bench, completion,
+    create, put, get, work, peek, tail, ls, stat, top, cancel, purge, redrive, move, claims, publishers, check,
+    repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def cancel(
     missed = 0
     with open_queue(queue) as q:
         for message_id in ids:
-            q.parse_id(message_id)  # a word that is no id: before anything is removed
+            q.check_id(message_id)  # a word that is no id: before anything is removed
         for message_id in ids:
             cancelled = q.cancel(message_id)
             missed += not cancelled

@@ -11,14 +11,16 @@ from rich.progress import DownloadColumn, TransferSpeedColumn
 import penstock
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import progress, say, say_json
-from penstock.cli.values import Durability, count, readable_bytes, size_bytes, span_s
-from penstock.timequeue.opening import DATA_BYTES, LEASE_S, SLOTS, SPILL_BYTES
+from penstock.cli.values import Durability, Expired, count, readable_bytes, size_bytes, span_s
+from penstock.store.backoff import LONGEST_S, Backoff
+from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, LEASE_S, SLOTS, SPILL_BYTES
 
 LARGE_BYTES = 256 << 20  # below, it is done before a bar could be read
 
 EXAMPLES = examples(
     "penstock create orders",
     "penstock create orders --slots 1M --data-bytes 2G --durability relaxed",
+    "penstock create orders --max-attempts 5 --backoff 1s --backoff-factor 2 --backoff-most 10m",
     "penstock create orders --data-dir /disk1/queues --data-dir /disk2/queues",
 )
 
@@ -53,6 +55,29 @@ def create(
         Durability,
         typer.Option(help="commit: a put returns when the message is on disk. relaxed: power loss may cost the last."),
     ] = Durability.commit,
+    max_attempts: Annotated[
+        int | None, typer.Option(min=1, help="Deliveries of a message before it is a dead letter.", show_default=False)
+    ] = None,
+    backoff: Annotated[
+        float | None,
+        typer.Option(parser=span_s, metavar="TIME", help="How long a message that failed waits.", show_default=False),
+    ] = None,
+    backoff_factor: Annotated[float, typer.Option(help="Each time so many times as long.")] = 1.0,
+    backoff_most: Annotated[
+        float, typer.Option(parser=span_s, metavar="TIME", help="But at most.", show_default="30d")
+    ] = LONGEST_S,
+    backoff_jitter: Annotated[float, typer.Option(help="The share of it that is left to chance.")] = 0.0,
+    dead_letter: Annotated[
+        str, typer.Option(help="Where dead letters go: beside (QUEUE.dead), delete, or the path of a queue.")
+    ] = "beside",
+    expired: Annotated[Expired, typer.Option(help="What becomes of messages that have expired.")] = Expired.drop,
+    dedup_window: Annotated[
+        float,
+        typer.Option(parser=span_s, metavar="TIME", help="How long dedup ids are remembered.", show_default="5m"),
+    ] = DEDUP_WINDOW_S,
+    dedup_entries: Annotated[
+        int | None, typer.Option(parser=count, metavar="COUNT", help="How many of them.", show_default="as slots")
+    ] = None,
     data_dir: Annotated[
         list[Path] | None, typer.Option(help="Spread the data over these directories (repeat).", show_default=False)
     ] = None,
@@ -71,6 +96,12 @@ def create(
             spill_bytes=spill_bytes,
             lease=lease,
             durability=durability.value,
+            max_attempts=max_attempts,
+            backoff=None if backoff is None else Backoff(backoff, backoff_factor, backoff_most, backoff_jitter),
+            dead_letter=dead_letter,
+            expired=expired.value,
+            dedup_window=dedup_window,
+            dedup_entries=dedup_entries,
             data_dirs=data_dir or (),
             kernel_dir=kernel_dir,
             progress=lambda done: bar.advance(task, done),

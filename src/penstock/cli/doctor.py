@@ -27,7 +27,7 @@ from penstock.cli.values import readable_bytes
 from penstock.store.directory import read_options
 from penstock.store.files import ClientBytes
 from penstock.store.waking import Futex, futex_available
-from penstock.timequeue.opening import DATA_BYTES
+from penstock.timequeue.making import DATA_BYTES
 
 EXAMPLES = examples("penstock doctor", "penstock doctor orders", "penstock doctor /mnt/disk2 --json")
 

@@ -215,6 +215,16 @@ def describe(message: Message, *, body: bool = True) -> dict[str, Any]:
         "lease_ends_at": message.lease_ends_at.isoformat() if message.lease_ends_at else None,
         "owner": message.owner or None,
     }
+    if message._special or message.dedup_id is not None:
+        found |= {
+            "expires_at": message.expires_at.isoformat() if message.expires_at else None,
+            "dedup_id": message.dedup_id,
+            "reason": message.reason,
+            "error": message.error,
+            "history": [{"at": at.isoformat(), "error": text} for at, text in message.history],
+            "attempts_before": message.attempts_before,
+            "came_from": message.came_from,
+        }
     if body:
         value = message.body
         if isinstance(value, Pickled):

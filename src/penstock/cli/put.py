@@ -31,6 +31,7 @@ EXAMPLES = examples(
     "penstock put orders --as json '{\"order\": 7}' --type order --key example.com --header a=b",
     "penstock put wakeups 'call room 12' --deliver-at 2030-01-02T07:00:00+01:00",
     "penstock put orders --file order.xml --delay 5m --priority 3",
+    "penstock put orders 'order 7' --dedup-id order-7 --ttl 2h --max-attempts 3",
     "date | penstock put orders -",
     "tar c photos | penstock put albums --file -",
     "penstock put orders --lines --file orders.txt",
@@ -61,6 +62,25 @@ def put(
     type: Annotated[str | None, typer.Option(help="The message's type.")] = None,
     key: Annotated[str | None, typer.Option(help="The message's key, such as a destination.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header (repeat).")] = None,
+    ttl: Annotated[
+        float | None, typer.Option(parser=span_s, metavar="TIME", help="Not after this time has passed: 30s, 5m, 2h.")
+    ] = None,
+    expires_at: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="TIME", help="Not from then on, as --deliver-at.")
+    ] = None,
+    dedup_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Store once: if it was put before, print the id of that message.")
+    ] = None,
+    dedup_window: Annotated[
+        float | None, typer.Option(parser=span_s, metavar="TIME", help="How long that is remembered.")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option(min=1, help="Other than the queue's own.")] = None,
+    backoff: Annotated[
+        float | None, typer.Option(parser=span_s, metavar="TIME", help="Other than the queue's own.")
+    ] = None,
+    lease: Annotated[
+        float | None, typer.Option(parser=span_s, metavar="TIME", help="Other than the queue's own.")
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(parser=span_s, metavar="TIME", help="Wait so long for room in a full queue.")
     ] = None,
@@ -80,6 +100,13 @@ def put(
         "type": type,
         "key": key,
         "headers": headers(header),
+        "ttl": ttl,
+        "expires_at": expires_at,
+        "dedup_id": dedup_id,
+        "dedup_window": dedup_window,
+        "max_attempts": max_attempts,
+        "backoff": backoff,
+        "lease": lease,
         "timeout": timeout,
         "durability": durability.value if durability else None,
     }

@@ -24,6 +24,13 @@ class Durability(StrEnum):
     relaxed = "relaxed"
 
 
+class Expired(StrEnum):
+    """What becomes of messages that have expired. Its members are also those that ``create`` takes."""
+
+    drop = "drop"
+    dead_letter = "dead_letter"
+
+
 class State(StrEnum):
     waiting = "waiting"
     pending = "pending"

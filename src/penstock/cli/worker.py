@@ -93,7 +93,7 @@ class Worker:
         except Exception as error:
             self._report("failed", id=message.id, error=_line(error), trace=traceback.format_exc())
             if message.state == PENDING:
-                _release(message, self._orders["retry_delay"])
+                _fail(message, error, self._orders["retry_delay"])
         except BaseException:  # exit() in the function, say: with this process the message goes back
             if message.state == PENDING:
                 _release(message, self._orders["retry_delay"])
@@ -106,6 +106,14 @@ def _release(message: Message, delay_s: float) -> None:
     try:
         message.release(delay=delay_s)
     except penstock.LeaseLost:  # it is with somebody else already
+        pass
+
+
+def _fail(message: Message, error: Exception, delay_s: float) -> None:
+    """After a delay that was asked for, or by the queue's backoff."""
+    try:
+        message.fail(error, delay=delay_s or None)
+    except penstock.LeaseLost:
         pass
 
 

@@ -28,7 +28,8 @@ from penstock.store.sessions import Session
 from penstock.timequeue.arguments import BUSY_S, check_durability
 from penstock.timequeue.clients import Client
 from penstock.timequeue.leases import Look
-from penstock.timequeue.opening import DATA_BYTES, SLOTS, create, open_queue
+from penstock.timequeue.making import DATA_BYTES, SLOTS
+from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Entry
 from penstock.timequeue.timequeue import TimeQueue
 

@@ -42,6 +42,9 @@ class IndexNotes:
         total = 0
         for word in range(L.T_REPAIRS + 1):
             total += self.words.load(self.stats_at + word)
+        total += self.words.load(self.stats_at + L.T_DEAD_LETTERED)
+        total += self.words.load(self.stats_at + L.T_DROPPED)
+        total += self.words.load(self.stats_at + L.T_MOVED_OUT)
         return total
 
     def _settled(self, number: int) -> int:

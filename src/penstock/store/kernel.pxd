@@ -2,6 +2,7 @@ cimport cython
 from penstock.store cimport layout as L
 from penstock.store.announcing cimport Announcing
 from penstock.store.order cimport Order
+from penstock.store.remembered cimport Remembered
 from penstock.store.retained cimport Retained
 from penstock.store.ring cimport Ring
 from penstock.store.sleepers cimport Sleepers
@@ -28,6 +29,8 @@ cdef class Kernel:
     cdef readonly Retained retained
     cdef readonly Sleepers sleepers
     cdef Announcing announcing
+    cdef readonly Remembered remembered
+    cdef public object backoff
     cdef readonly u64 slots_at
     cdef readonly u64 slots
     cdef u64 stats_at
@@ -49,30 +52,32 @@ cdef class Kernel:
 
     @cython.locals(slot=u64, fresh=u64, number=u64, spilled=u64)
     cpdef Py_ssize_t take(self, u64 units) except? -9
-    cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes) except -1
+    cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes, u64 entry=*) except -1
     cpdef int publish_taken(self, u64 slot, u64 now_us) except -1
     cpdef int fill(self, u64 slot, u64 after, u64 client, u64 owner) except -1
     cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake, u64 publisher=*,
                              u64 batch=*) except -1
     cpdef int remember(self, u64 publisher, u64 batch) except -1
-    @cython.locals(slot=u64, ahead=u64)
+    @cython.locals(slot=u64, ahead=u64, entry=u64)
     cpdef int merge(self) except -1
     cpdef int adopt(self, u64 slot) except -1
-    @cython.locals(number=u64)
+    @cython.locals(number=u64, entry=u64)
     cpdef int abandon(self, u64 slot, u64 client, bint tell) except -1
 
     @cython.locals(present=u64, priority=u64, ready=u64, timed=u64, at_us=u64, ready_us=u64)
     cpdef u64 due(self, u64 now_us) noexcept
     @cython.locals(slot=u64, claimed=list, n=u64)
     cpdef list claim_many(self, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
+    cpdef int claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
     cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
+    cpdef int remove(self, u64 slot, u64 client, u64 spilled_bytes, u64 statistic) except -1
     cpdef int extend(self, u64 slot, u64 lease_us) except -1
     cpdef int release(self, u64 slot, u64 client, u64 deliver_us, u64 now_us) except -1
     cpdef int unclaim(self, u64 slot, u64 client, u64 now_us) except -1
     @cython.locals(slot=u64, client=u64, done=u64)
     cpdef u64 expire(self, u64 boot_us, u64 now_us, u64 most) except? 0
     cpdef u64 chain_head(self, u64 client) noexcept
-    cpdef int give_back(self, u64 slot, u64 client, u64 now_us) except -1
+    cpdef int give_back(self, u64 slot, u64 client, u64 now_us, bint died) except -1
     cpdef int cancel(self, u64 slot, u64 spilled_bytes) except -1
     cpdef int commit(self) except -1
     cpdef int rollback(self) except -1
@@ -96,6 +101,11 @@ cdef class Kernel:
     cdef void _enter(self, u64 slot) noexcept
     cdef void _claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) noexcept
     cdef void _return(self, u64 slot, u64 client, u64 now_us) noexcept
+    @cython.locals(delay_us=u64)
+    cdef int _back_off(self, u64 slot, u64 now_us) except -1
+    @cython.locals(at=u64)
+    cdef void _put_off(self, u64 slot, u64 deliver_us) noexcept
+    cpdef int count(self, u64 statistic, long long delta) except -1
     cdef void _vacate(self, u64 slot, u64 spilled_bytes) noexcept
     cdef void _free(self, u64 slot) noexcept
     cdef u64 _client(self, u64 client) noexcept

@@ -9,7 +9,9 @@ kernel is left to the caller (``owed``).
 from penstock.errors import Corrupt
 from penstock.store import layout as L
 from penstock.store.announcing import Announcing
+from penstock.store.backoff import Backoff
 from penstock.store.order import Order
+from penstock.store.remembered import Remembered
 from penstock.store.retained import Retained
 from penstock.store.ring import Ring
 from penstock.store.sleepers import Sleepers
@@ -52,6 +54,8 @@ class Kernel:
         self.retained = Retained(words, self.slots_at)
         self.sleepers = Sleepers(words)
         self.announcing = Announcing(words)
+        self.remembered = Remembered(words)
+        self.backoff: Backoff | None = None  # for what its owner did not give back itself
 
     # ------------------------------------------------------------ reading
 
@@ -143,13 +147,15 @@ class Kernel:
         self._set_word(slot, number, L.STATE_FILLING)
         return slot
 
-    def describe(self, slot: int, deliver_us: int, info: int, spilled_bytes: int) -> None:
-        """Note what a taken slot will hold. Raw: nothing reads it before the slot's word says that it is there."""
+    def describe(self, slot: int, deliver_us: int, info: int, spilled_bytes: int, entry: int = 0) -> None:
+        """Note what a taken slot will hold, and the ``entry`` that remembers it. Raw: nothing reads it before the
+        slot's word says that it is there."""
         at = self.slots_at + slot * L.SLOT_WORDS
         self.words.raw(at + L.S_DELIVER_US, deliver_us)
         self.words.raw(at + L.S_LEASE_US, spilled_bytes)  # no lease while it is filled: the field is free
         self.words.raw(at + L.S_INFO, (info & L.INFO_LOW) | (self.number(slot) & L.TAG_MASK) << L.TAG_SHIFT)
         self.words.raw(at + L.S_ATTEMPT_US, 0)
+        self.words.raw(at + L.S_LANES, entry)  # it is on no list yet
 
     def publish_taken(self, slot: int, now_us: int) -> None:
         """End of a put under one lock: the taken slot becomes a waiting message."""
@@ -207,6 +213,10 @@ class Kernel:
         while slot != 0:
             while slot != 0 and self.words.room():
                 ahead = self.field(slot, L.S_CHAIN) & L.MASK32
+                if self.remembered.buckets != 0:
+                    entry = self.field(slot, L.S_LANES)
+                    if entry != 0:
+                        self.remembered.settle(entry)
                 self._enter(slot)
                 self.words.put(L.H_INCOMING, ahead)
                 slot = ahead
@@ -217,6 +227,10 @@ class Kernel:
         was only taken in this same turn."""
         self._unchain(slot, client)
         self.words.add(L.H_FILLING, -1)
+        if self.remembered.buckets != 0:  # else an earlier version may have left anything there
+            entry = self.field(slot, L.S_LANES)
+            if entry != 0:
+                self.remembered.forget(entry)
         # A number of its own tells a restore that this was no acknowledgement: the batch was never published.
         number = self.words.load(L.H_NUMBER_NEXT)
         self.words.raw(L.H_NUMBER_NEXT, number + 1)
@@ -271,14 +285,23 @@ class Kernel:
         self.words.commit()
         return claimed
 
+    def claim(self, slot: int, now_us: int, lease_us: int, client: int, owner: int) -> None:
+        """Deliver this message, which waits."""
+        self._claim(slot, now_us, lease_us, client, owner)
+        self.words.commit()
+
     def ack(self, slot: int, client: int, spilled_bytes: int) -> None:
         """Done: vacant. The record is not touched (S8). Leaves the transaction open for more of the same."""
+        self.remove(slot, client, spilled_bytes, L.T_ACKS)
+
+    def remove(self, slot: int, client: int, spilled_bytes: int, statistic: int) -> None:
+        """As ``ack``, counted as something else."""
         self.order.remove(L.LIST_LEASES, slot)
         self._unchain(slot, client)
         self.words.add(L.H_PENDING, -1)
         self._vacate(slot, spilled_bytes)
         self._room()
-        self._count(L.T_ACKS, 1)
+        self._count(statistic, 1)
         if not self.words.room():
             self.words.commit()
 
@@ -293,9 +316,7 @@ class Kernel:
     def release(self, slot: int, client: int, deliver_us: int, now_us: int) -> None:
         """Back into the order: where it was, or (``deliver_us`` not 0) later."""
         if deliver_us:
-            at = self.slots_at + slot * L.SLOT_WORDS
-            self.words.put(at + L.S_DELIVER_US, deliver_us)
-            self.words.put(at + L.S_INFO, self.field(slot, L.S_INFO) & ~(L.FLAG_READY << L.FLAGS_SHIFT))
+            self._put_off(slot, deliver_us)
         self._return(slot, client, now_us)
         self._count(L.T_RELEASES, 1)
         self.words.commit()
@@ -323,6 +344,7 @@ class Kernel:
             if slot == 0 or self.field(slot, L.S_LEASE_US) > boot_us:
                 break
             client = (self.field(slot, L.S_OWNER) >> L.CLIENT_SHIFT) & L.CLIENT_MASK
+            self._back_off(slot, now_us)
             self._return(slot, client, now_us)
             self._count(L.T_EXPIRED, 1)
             self.words.commit()
@@ -332,8 +354,10 @@ class Kernel:
     def chain_head(self, client: int) -> int:
         return self.words.load(self._client(client) + L.C_CHAIN)
 
-    def give_back(self, slot: int, client: int, now_us: int) -> None:
-        """A pending message of a client that is gone (or closes)."""
+    def give_back(self, slot: int, client: int, now_us: int, died: bool) -> None:
+        """A pending message of a client that closes or, without having said so, ``died``."""
+        if died:
+            self._back_off(slot, now_us)
         self._return(slot, client, now_us)
         self._count(L.T_RETURNED, 1)
         self.words.commit()
@@ -474,6 +498,22 @@ class Kernel:
         self._enter(slot)
         self.words.add(L.H_WAITING, 1)
         self._wake_for(slot, now_us)
+
+    def _back_off(self, slot: int, now_us: int) -> None:
+        if self.backoff is not None:
+            delay_us = self.backoff.delay_us(self.attempts(slot), self.number(slot))
+            if delay_us:
+                self._put_off(slot, now_us + delay_us)
+
+    def _put_off(self, slot: int, deliver_us: int) -> None:
+        """A message that is on no list will wait until then."""
+        at = self.slots_at + slot * L.SLOT_WORDS
+        self.words.put(at + L.S_DELIVER_US, deliver_us)
+        self.words.put(at + L.S_INFO, self.field(slot, L.S_INFO) & ~(L.FLAG_READY << L.FLAGS_SHIFT))
+
+    def count(self, statistic: int, delta: int) -> None:
+        """Count something that the caller does, as part of the open transaction."""
+        self._count(statistic, delta)
 
     def _vacate(self, slot: int, spilled_bytes: int) -> None:
         """A message is gone. Its room is free, now or after the next index sync."""

@@ -31,6 +31,8 @@ cdef enum:
     H_MOUNT = 0x19
     H_EPOCH = 0x1a
     H_CHANGE = 0x1b
+    H_REMEMBERED_AT = 0x1d
+    H_REMEMBERED = 0x1e
     H_JOURNAL_COUNT = 0x20
     H_NUMBER_NEXT = 0x21
     H_NUMBER_LIMIT = 0x22
@@ -75,6 +77,8 @@ cdef enum:
     H_INDEX_SYNC_US = 0x5c
     H_INDEX_MARK = 0x5d
     HEADER_WORDS = 0x200
+    FEATURE_REMEMBERED = 0x4
+    FEATURES = 0x4
     J_INDEX = 0x0
     J_OLD = 0x1
     JOURNAL_WORDS = 0x2
@@ -97,6 +101,12 @@ cdef enum:
     T_FOLLOWED = 0xe
     T_INDEX_SYNCS = 0xf
     T_RESTORES = 0x10
+    T_DEAD_LETTERED = 0x11
+    T_DROPPED = 0x12
+    T_DEDUPLICATED = 0x13
+    T_PARKED = 0x14
+    T_MOVED_OUT = 0x15
+    T_MOVED_IN = 0x16
     STATS_WORDS = 0x200
     LIST_READY = 0x0
     LIST_TIMED = 0x10
@@ -141,6 +151,14 @@ cdef enum:
     PUBLISHERS = 0x100
     PUBLISHER_NAME_BYTES = 0x40
     PUBLISHERS_OFFSET = 0x1000
+    D_HASH = 0x0
+    D_UNTIL_US = 0x1
+    D_NUMBER = 0x2
+    D_SLOT = 0x3
+    REMEMBERED_WORDS = 0x4
+    REMEMBERED_BUCKET = 0x20
+    REMEMBERED_MAX = 0x4000000
+    REMEMBERED_CHECK = 0x3fffffff
     S_WORD = 0x0
     S_DELIVER_US = 0x1
     S_LEASE_US = 0x2
@@ -179,6 +197,8 @@ cdef enum:
     FLAG_READY = 0x1
     FLAG_SPILLED = 0x2
     FLAG_BATCHED = 0x4
+    FLAG_SPECIAL = 0x8
+    FLAG_REMEMBERED = 0x20
     R_SIGNATURE = 0x0
     R_NUMBER = 0x1
     R_ENQUEUED_US = 0x2
@@ -201,6 +221,8 @@ cdef extern from *:
     #define PENSTOCK_MAGIC 0x314e524b4b545350ULL
     #define PENSTOCK_OFFER_WAKE 0x100000000ULL
     #define PENSTOCK_CLIENT_USED 0x100000000ULL
+    #define PENSTOCK_BEING_PUT 0x8000000000000000ULL
+    #define PENSTOCK_PUT_SYNCED 0x4000000000000000ULL
     #define PENSTOCK_ATTEMPT_ONE 0x100000000ULL
     #define PENSTOCK_INFO_LOW 0xffffffffULL
     #define PENSTOCK_OWNER_CLIENT 0x1000000000000000ULL
@@ -216,6 +238,8 @@ cdef extern from *:
     const unsigned long long MAGIC "PENSTOCK_MAGIC"
     const unsigned long long OFFER_WAKE "PENSTOCK_OFFER_WAKE"
     const unsigned long long CLIENT_USED "PENSTOCK_CLIENT_USED"
+    const unsigned long long BEING_PUT "PENSTOCK_BEING_PUT"
+    const unsigned long long PUT_SYNCED "PENSTOCK_PUT_SYNCED"
     const unsigned long long ATTEMPT_ONE "PENSTOCK_ATTEMPT_ONE"
     const unsigned long long INFO_LOW "PENSTOCK_INFO_LOW"
     const unsigned long long OWNER_CLIENT "PENSTOCK_OWNER_CLIENT"

@@ -25,7 +25,7 @@ MAGIC = 0x314E524B4B545350  # "PSTKKRN1"
 H_MAGIC = 0
 H_FORMAT = 1
 H_KERNEL_BYTES = 2
-H_FEATURES = 3  # bit set: a later version keeps something that this one does not (chains by class, ...)
+H_FEATURES = 3  # bit set: this queue keeps something that not every version knows
 H_JOURNAL_AT = 4  # the *_AT words are word offsets of the regions that follow the header
 H_JOURNAL_ENTRIES = 5
 H_STATS_AT = 6
@@ -48,6 +48,8 @@ H_BIRTH_US = 24
 H_MOUNT = 25
 H_EPOCH = 26  # room for network storage: who wrote last
 H_CHANGE = 27  # room for network storage: how often
+H_REMEMBERED_AT = 29  # what was put: 0 in queues that remember nothing
+H_REMEMBERED = 30  # entries there
 
 H_JOURNAL_COUNT = 32  # valid undo entries; zero means that the kernel is consistent
 H_NUMBER_NEXT = 33
@@ -95,6 +97,9 @@ H_INDEX_SYNC_US = 92  # wall time of the last complete one
 H_INDEX_MARK = 93  # changes counted when it began: nothing to do as long as there are no more
 HEADER_WORDS = 512
 
+FEATURE_REMEMBERED = 4  # H_FEATURES: what was put is remembered
+FEATURES = FEATURE_REMEMBERED  # those that this version knows
+
 # ---------------------------------------------------------------- journal: undo entries of two words
 J_INDEX = 0
 J_OLD = 1
@@ -120,6 +125,12 @@ T_COMMITTED = 13  # messages of these
 T_FOLLOWED = 14  # of T_COMMITS, those that somebody else's sync served
 T_INDEX_SYNCS = 15
 T_RESTORES = 16
+T_DEAD_LETTERED = 17  # moved to the dead-letter queue
+T_DROPPED = 18  # removed since they had expired, or failed too often where such are deleted
+T_DEDUPLICATED = 19  # puts of what was there already
+T_PARKED = 20  # given back for later, since the queue that they were to be moved to did not take them
+T_MOVED_OUT = 21  # moved to another queue, but for dead letters
+T_MOVED_IN = 22  # that came from another queue
 STATS_WORDS = 512
 
 # ---------------------------------------------------------------- lists: heads and tails of the skip lists
@@ -178,13 +189,25 @@ PUBLISHERS = 256
 PUBLISHER_NAME_BYTES = 64
 PUBLISHERS_OFFSET = 4096  # words from H_NAMES_AT
 
+# ---------------------------------------------------------------- what was put: buckets of entries, a column a word
+D_HASH = 0  # of the dedup id, or of where it came from, keyed with the secret; 0: the entry is free
+D_UNTIL_US = 1  # wall time from which on it is forgotten
+D_NUMBER = 2  # the message that was stored
+D_SLOT = 3  # its slot, check bits << 32, and the two flags
+REMEMBERED_WORDS = 4
+REMEMBERED_BUCKET = 32  # entries that one hash may be in: a bucket is full before the table is
+REMEMBERED_MAX = 1 << 26
+BEING_PUT = 1 << 63  # D_SLOT: not published yet
+PUT_SYNCED = 1 << 62  # D_SLOT: it was confirmed by a sync
+REMEMBERED_CHECK = 0x3FFFFFFF  # D_SLOT: the check bits, shifted down
+
 # ---------------------------------------------------------------- slot
 # The first half is what searching an ordered list reads: one cache line.
 S_WORD = 0  # number << 16 | state << 12 | check: the one word that power loss cannot tear
 S_DELIVER_US = 1
 S_LEASE_US = 2  # claimed: number of the claim
 S_LINKS = 3  # next and previous in the list (pair)
-S_LANES = 4  # three words: lanes 1..6, two a word
+S_LANES = 4  # three words: lanes 1..6, two a word; being filled, the first is what remembers it, 0 if nothing does
 S_PLACE = 7  # first unit << 24 | units
 S_RING = 8  # next and previous in ring order (pair)
 S_OWNER = 9  # kind << 60 | client << 32 | incarnation
@@ -225,6 +248,8 @@ OWNER_CLAIM = 2 << 60  # a receiver's claims; the other kinds are room for stage
 FLAG_READY = 1  # always due: a clock that goes back does not hide it
 FLAG_SPILLED = 2  # the body is a file in bodies/
 FLAG_BATCHED = 4  # one of several that are there together or not at all, confirmed by a sync
+FLAG_SPECIAL = 8  # its meta says something that whoever delivers it must know
+FLAG_REMEMBERED = 32  # its meta says what it is remembered by
 
 MIX_NUMBER = 0x9E3779B97F4A7C15
 MIX_SLOT = 0xC2B2AE3D27D4EB4F
@@ -272,10 +297,17 @@ def class_entries(slots: int) -> int:
     return max(64, 1 << ((slots // 16) - 1).bit_length() if slots >= 32 else 64)
 
 
-def regions(slots: int) -> dict[int, int]:
-    """Header words of a new kernel: where each region starts and how large it is. ``slots`` counts the whole table."""
+def remembered_entries(slots: int) -> int:
+    """Entries of a new queue that is not told how many: as many as slots, a power of two, within bounds."""
+    return min(max(1024, 1 << (slots - 1).bit_length()), 1 << 20)
+
+
+def regions(slots: int, remembered: int = 0) -> dict[int, int]:
+    """Header words of a new kernel: where each region starts and how large it is. ``slots`` counts the whole table,
+    ``remembered`` are the entries for what was put."""
     at = PAGE_BYTES
-    words: dict[int, int] = {H_MAGIC: MAGIC, H_FORMAT: FORMAT, H_SLOTS: slots}
+    words: dict[int, int] = {H_MAGIC: MAGIC, H_FORMAT: FORMAT, H_SLOTS: slots, H_FEATURES: 0, H_REMEMBERED_AT: 0}
+    words[H_REMEMBERED] = remembered
     classes = class_entries(slots)
     sizes = (
         (H_JOURNAL_AT, JOURNAL_ENTRIES * JOURNAL_WORDS * WORD_BYTES),
@@ -285,8 +317,11 @@ def regions(slots: int) -> dict[int, int]:
         (H_CLASSES_AT, classes * CLASS_WORDS * WORD_BYTES),
         (H_NAMES_AT, NAMES_BYTES),
         (H_SLOTS_AT, slots * SLOT_BYTES),
+        (H_REMEMBERED_AT, remembered * REMEMBERED_WORDS * WORD_BYTES),
     )
     for word, size_bytes in sizes:
+        if size_bytes == 0:
+            continue
         words[word] = at // WORD_BYTES
         at += _pages(size_bytes)
     words[H_JOURNAL_ENTRIES] = JOURNAL_ENTRIES
@@ -294,4 +329,5 @@ def regions(slots: int) -> dict[int, int]:
     words[H_CLASSES] = classes
     words[H_NAMES_BYTES] = NAMES_BYTES
     words[H_KERNEL_BYTES] = at
+    words[H_FEATURES] = FEATURE_REMEMBERED if remembered else 0
     return words

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.errors import Corrupt, NotAQueue, WrongFormat
 from penstock.store import layout as L
+from penstock.store.backoff import Backoff
 
 CHECK = "check"
 
@@ -16,6 +17,9 @@ SPILL_BYTES = 256 << 10  # what a queue gets unless somebody says otherwise
 LEASE_S = 60.0
 DURABILITY = "commit"
 INDEX_SYNC_MS = 10_000
+DEDUP_WINDOW_S = 300.0
+BESIDE = "beside"  # dead letters: a queue of their own beside this one
+DELETE = "delete"  # and none at all
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -36,9 +40,19 @@ class Options(msgspec.Struct, kw_only=True):
     kernel_dir: str | None = None
     notify: Literal["futex", "file"] = "futex"
     index_sync_ms: Size = INDEX_SYNC_MS  # 0: never in the background
+    max_attempts: Positive | None = None  # deliveries of a message; None: no limit
+    backoff: Backoff | None = None  # how long a message that failed waits
+    dead_letter: str = BESIDE  # where to with a message that failed too often: BESIDE, DELETE or a path
+    expired: Literal["drop", "dead_letter"] = "drop"
+    dedup_entries: Size = 0  # how many puts are remembered; 0: none, as in queues of earlier versions
+    dedup_window_s: Annotated[float, msgspec.Meta(gt=0)] = DEDUP_WINDOW_S
     home: list[int] | None = None  # inode and time of birth of the directory, where it has files elsewhere
     data_files: list[tuple[str, Positive]] = []
     slots_most: Size = 0  # the most that there were before the number of slots was changed; 0: it never was
+
+    def regions(self) -> dict[int, int]:
+        """Header words of its kernel that follow from its sizes."""
+        return L.regions(self.slots + 1 + len(self.data_files), self.dedup_entries)
 
     @property
     def signature(self) -> int:
@@ -84,6 +98,9 @@ def parse(text: bytes, queue: str, path: str) -> Options:
         raise Corrupt(path, offset=0, expected="the options of a queue", found=str(error)) from error
     if not options.data_files:
         raise Corrupt(path, offset=0, expected="at least one data file", found="none")
+    entries = options.dedup_entries
+    if entries % L.REMEMBERED_BUCKET or entries & (entries - 1):
+        raise Corrupt(path, offset=0, expected="a power of two of dedup_entries", found=str(entries))
     if any(size % L.PAGE_BYTES for _, size in options.data_files):
         raise Corrupt(path, offset=0, expected="data files of whole pages", found=str(options.data_files))
     return options

@@ -21,7 +21,18 @@ from penstock.store.files import KERNEL
 from penstock.store.options import Options
 
 RECORDS_LOOKED_MAX = 100_000  # their signatures are all the same, but for what was copied into bodies
-LOST = ("spill_bytes", "lease_s", "durability", "notify", "index_sync_ms")  # nothing but queue.json has them
+LOST = (  # nothing but queue.json has them
+    "spill_bytes",
+    "lease_s",
+    "durability",
+    "notify",
+    "index_sync_ms",
+    "max_attempts",
+    "backoff",
+    "dead_letter",
+    "expired",
+    "dedup_window_s",
+)
 
 
 class Rebuilt(NamedTuple):
@@ -55,6 +66,7 @@ def rebuild(path: Path, damage: PenstockError) -> Rebuilt:
             lease_s=defaults.LEASE_S,
             durability=defaults.DURABILITY,
             kernel_bytes=words[L.H_KERNEL_BYTES],
+            dedup_entries=words[L.H_REMEMBERED],
             data_files=sizes,
             slots_most=L.SLOTS_MAX,  # nobody knows: a table that grows is taken for one that was larger before
         )
@@ -68,12 +80,15 @@ def _data_sizes(path: Path, words: memoryview, kernel: str) -> list[tuple[str, i
     """Names and sizes of the data files, if all that the kernel says of its sizes agrees with the files."""
     if len(words) < L.HEADER_WORDS:
         raise _unknown(kernel, 0, "a kernel", f"{len(words) * L.WORD_BYTES} bytes")
-    if words[L.H_FEATURES]:
+    if words[L.H_FEATURES] & ~L.FEATURES:
         raise WrongFormat(f"{path}: a newer Penstock keeps things in this queue that this one does not know")
     slots, files = words[L.H_SLOTS], words[L.H_FILES]
     if not (0 < files <= L.FILES_MAX and files + 1 < slots <= L.SLOTS_MAX + files + 1):
         raise _unknown(kernel, L.H_SLOTS, "a number of slots and files", f"{slots} and {files}")
-    for word, value in L.regions(slots).items():
+    remembered = words[L.H_REMEMBERED]
+    if remembered > L.REMEMBERED_MAX or remembered.bit_count() > 1 or remembered % L.REMEMBERED_BUCKET:
+        raise _unknown(kernel, L.H_REMEMBERED, "a number of entries", f"{remembered}")
+    for word, value in L.regions(slots, remembered).items():
         if words[word] != value:
             raise _unknown(kernel, word, f"{value:#x}", f"{words[word]:#x}")
     if words[L.H_KERNEL_BYTES] != len(words) * L.WORD_BYTES:

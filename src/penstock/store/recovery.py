@@ -102,6 +102,7 @@ def check_image(image: Image) -> None:
     _check_chains(image, by_state)
     _check_claims(image, by_state[L.STATE_CLAIMED])
     _check_publishers(image)
+    _check_remembered(image, by_state[L.STATE_FILLING])
     _check_ring(image, kept.union(*(by_state[state] for state in LIVE)))
     _check_numbers(image)
     _check_rest(image, fresh)
@@ -278,6 +279,32 @@ def _check_publishers(image: Image) -> None:
     image.expect(L.H_PUBLISHER, "the publisher of a batch that is not remembered yet", 0)
 
 
+def _check_remembered(image: Image, filling: set[int]) -> None:
+    """What is remembered is whole, there once, and of a message that is or was; what is being put is being filled."""
+    remembered = image.kernel.remembered
+    if remembered.buckets == 0:
+        return
+    named = {image.slot(slot, L.S_LANES): slot for slot in filling if image.slot(slot, L.S_LANES)}
+    bucket_words = L.REMEMBERED_BUCKET * L.REMEMBERED_WORDS
+    for bucket in range(remembered.at, remembered.at + remembered.buckets * bucket_words, bucket_words):
+        keys = [key for key in image.view[bucket : bucket + L.REMEMBERED_BUCKET] if key]
+        if len(keys) != len(set(keys)):
+            image.say(bucket, "something is remembered twice")
+        for entry in range(bucket, bucket + L.REMEMBERED_BUCKET if keys else bucket):
+            if not image.view[entry]:
+                continue
+            if not remembered.is_whole(entry):
+                image.say(entry, "what is remembered here is damaged")
+                continue
+            slot, number = remembered.slot(entry), remembered.number(entry)
+            if not image.files < slot < image.slots or number >= image.view[L.H_NUMBER_NEXT]:
+                image.say(entry, f"message {number} of slot {slot} is remembered, which was never put")
+            elif remembered.is_being_put(entry) and named.pop(entry, 0) != slot:
+                image.say(entry, f"message {number} of slot {slot} is being put, and its slot does not name this entry")
+    for entry, slot in named.items():
+        image.say_slot(slot, L.S_LANES, f"entry {entry:#x} is to remember it, which does not")
+
+
 def _check_ring(image: Image, live: set[int]) -> None:
     members: list[int] = []
     slot = 1
@@ -422,11 +449,12 @@ def check_queue(path: str | os.PathLike[str], *, deep: bool = True, busy_s: floa
 
 def check_files(files: LocalFiles, options: Options, *, deep: bool) -> list[Finding]:
     with held(files):
+        features = files.kernel[L.H_FEATURES * L.WORD_BYTES : (L.H_FEATURES + 1) * L.WORD_BYTES]
         findings = _header_findings(files, options)
+        if int.from_bytes(features, "little") & ~L.FEATURES and len(findings) <= 1:
+            raise WrongFormat(f"{files.name}: a newer Penstock keeps things in this queue that this one does not know")
         if findings:
             return findings
-        if any(files.kernel[L.H_FEATURES * L.WORD_BYTES : (L.H_FEATURES + 1) * L.WORD_BYTES]):
-            raise WrongFormat(f"{files.name}: a newer Penstock keeps things in this queue that this one does not know")
         reason = reason_of(files)
         findings = [] if reason is None or reason == UNNOTED else [due(files, reason)]
         try:
@@ -482,7 +510,7 @@ def due(files: LocalFiles, reason: str) -> Finding:
 def _header_findings(files: LocalFiles, options: Options) -> list[Finding]:
     view = memoryview(files.kernel).cast("Q")
     try:
-        expected = L.regions(options.slots + 1 + len(options.data_files))
+        expected = options.regions()
         expected[L.H_UUID], expected[L.H_UUID + 1] = options.uuid_words
         expected[L.H_FILES] = len(options.data_files)
         expected[L.H_DATA_UNITS] = files.data_units

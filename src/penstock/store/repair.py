@@ -202,7 +202,7 @@ def _make_kernel(file: Path, options: Options, found: int | None) -> None:
 
 def _header(options: Options) -> bytes:
     words = [0] * L.HEADER_WORDS
-    for word, value in L.regions(options.slots + 1 + len(options.data_files)).items():
+    for word, value in options.regions().items():
         words[word] = value
     words[L.H_UUID], words[L.H_UUID + 1] = options.uuid_words
     words[L.H_FILES] = len(options.data_files)

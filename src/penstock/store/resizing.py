@@ -61,14 +61,30 @@ AT_REST = (L.H_JOURNAL_COUNT, L.H_INCOMING, L.H_PUBLISHER, L.H_REPAIRING, L.H_SY
 
 def outdated(words: memoryview) -> list[int]:
     """Header words in which a kernel is not as this version makes one of its size: what an upgrade is for."""
-    newest = L.regions(words[L.H_SLOTS])
+    remembered = words[L.H_REMEMBERED] or L.remembered_entries(words[L.H_SLOTS] - 1 - words[L.H_FILES])
+    newest = L.regions(words[L.H_SLOTS], remembered)
     return [word for word, value in newest.items() if words[word] != value]
 
 
 def derive(kernel: Kernel, old: Old, new: Options) -> None:
     """Fill the regions of a new kernel that are neither carried over nor empty: the place for indexes that hold slots
     by hashes, whose tables are of another size now, and for what an older layout did not have, with its bit in
-    ``H_FEATURES``. Stores are raw: nobody sees this kernel yet. Format 1 has nothing of the kind."""
+    ``H_FEATURES``. Stores are raw: nobody sees this kernel yet."""
+    _carry_remembered(kernel, old)
+
+
+def _carry_remembered(kernel: Kernel, old: Old) -> None:
+    """What was put is in a table of the same size, or in none yet. A slot that is being filled names its entry by the
+    word where that is; of a kernel without a table what is there means nothing."""
+    at, start = kernel.remembered.at, old.words[L.H_REMEMBERED_AT]
+    for word in range(old.words[L.H_REMEMBERED] * L.REMEMBERED_WORDS):
+        if old.words[start + word]:
+            kernel.note(at + word, old.words[start + word])
+    for slot in range(old.files + 1, min(len(old.identity_words), kernel.slots)):
+        if kernel.state(slot) == L.STATE_FILLING:
+            entry = kernel.field(slot, L.S_LANES)
+            moved = entry - start + at if entry and start else 0
+            kernel.note(kernel.slots_at + slot * L.SLOT_WORDS + L.S_LANES, moved)
 
 
 # ---------------------------------------------------------------- which sizes
@@ -87,12 +103,14 @@ def with_sizes(options: Options, *, slots: int | None, data_bytes: int | None) -
                 f"data_bytes must be at least {fixed_bytes + L.PAGE_BYTES}: of {len(sizes)} data files only the last "
                 f"one changes its size"
             )
+    entries = options.dedup_entries or L.remembered_entries(slots)  # what this version gives every queue
     return msgspec.structs.replace(
         options,
         slots=slots,
+        dedup_entries=entries,
         slots_most=max(options.slots, options.slots_most),
         data_bytes=sum(sizes),
-        kernel_bytes=L.regions(slots + 1 + len(sizes))[L.H_KERNEL_BYTES],
+        kernel_bytes=L.regions(slots + 1 + len(sizes), entries)[L.H_KERNEL_BYTES],
         data_files=[(name, size) for (name, _), size in zip(options.data_files, sizes, strict=True)],
     )
 
@@ -169,7 +187,7 @@ def carry_over(old: Old, new: Options, advance: Callable[[int], None]) -> mmap.m
     files = len(new.data_files)
     image = private_memory(new.kernel_bytes)
     view = memoryview(image).cast("Q")
-    header = L.regions(new.slots + 1 + files)
+    header = new.regions()
     view[: L.HEADER_WORDS] = old.words[: L.HEADER_WORDS]
     for word, value in header.items():
         view[word] = value

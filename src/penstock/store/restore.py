@@ -26,6 +26,7 @@ from penstock.store.findings import Finding, Findings
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.publishing import Publishing
+from penstock.store.recalling import Recall
 from penstock.store.recovery import Image
 from penstock.store.refinding import FoundClaims, FoundPublishers
 from penstock.store.scan import Scan
@@ -81,9 +82,10 @@ class Restore:
         self.old = memoryview(files.kernel).cast("Q")
         self.changed = changed(files, self.old)
         self.lost = self.old[L.H_REPAIRING] == L.KERNEL_LOST
+        self._cut_short = bool(self.old[L.H_REPAIRING])
         self._unsure = bool(self.old[L.H_REPAIRING] or self.old[L.H_SYNC_FAILED])  # of pages that look clean
         self.trusted = not after_power_loss and not self.old[L.H_REPAIRING] and self._is_unchanged()
-        self._header = L.regions(options.slots + 1 + len(options.data_files))
+        self._header = options.regions()
         if self._header[L.H_KERNEL_BYTES] != options.kernel_bytes:
             raise Corrupt(
                 str(files.path / QUEUE_JSON),
@@ -133,6 +135,10 @@ class Restore:
         self._count_on()
         self._claims.claim_again(self.kernel)
         self._publishers.publish_again(self.kernel)
+        if self.options.dedup_entries:
+            recall = Recall(self.kernel, believed, cut_short=self._cut_short)
+            recall.keep()
+            recall.add_live(self.files, self.options.signature, self.scan.remembered)
         self.findings.end(self.files.kernel_path)
 
     def _fill_header(self) -> None:

@@ -45,6 +45,7 @@ cdef class Scan:
     cdef readonly u64 fresh
     cdef readonly u64 live
     cdef readonly list spilled
+    cdef readonly list remembered
     cdef readonly list lost
     cdef readonly list damaged
     cdef readonly list doubtful

@@ -65,6 +65,7 @@ class Scan:
         self.unsorted = array("Q", bytes(8 * L.LISTS))  # not zero: not in the order of places
         self.live = 0
         self.spilled: list[int] = []  # live slots whose body is a file
+        self.remembered: list[int] = []  # live slots whose meta says what they are remembered by
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
         self.doubtful: list[int] = []  # live slots with attempts of another message that has the same tag
@@ -332,6 +333,8 @@ class Scan:
         self.live += 1
         if (info >> L.FLAGS_SHIFT) & L.FLAG_SPILLED:
             self.spilled.append(slot)
+        if (info >> L.FLAGS_SHIFT) & L.FLAG_REMEMBERED:
+            self.remembered.append(slot)
 
     def vacate(self, slot: int, number: int) -> None:
         """The slot's message is gone. The number stays, so that its records stay gone as well."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from penstock.timequeue.arguments import queue_path
 from penstock.timequeue.clients import Client, Progress
 
 PURGED_A_TURN_MAX = 256
+SWEPT_AT_ONCE_MAX = 1000  # files of failures that are looked at when a queue is opened, under the lock
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -52,6 +54,12 @@ class Stats(msgspec.Struct, frozen=True):
     puts_per_sync: float | None
     index_syncs: int
     restores: int
+    dead_lettered: int
+    dropped: int  # since they had expired, or failed too often where such are deleted
+    deduplicated: int  # puts of what was there already
+    parked: int  # given back for later, since the queue that they were to be moved to did not take them
+    moved_out: int
+    moved_in: int
     index_synced_at: float | None
     sync_failed: str | None
     next_due_at: float | None
@@ -137,6 +145,20 @@ def sweep_bodies(client: Client) -> None:
         client.files.remove_body(name)
 
 
+def sweep_failures(client: Client) -> None:
+    """What was noted of messages that are gone."""
+    for name in client.failures.names()[:SWEPT_AT_ONCE_MAX]:
+        number, _, slot = name.partition("-")
+        with contextlib.suppress(ValueError):  # not ours
+            if not _is_live(client, int(slot, 16), int(number, 16)):
+                client.failures.forget(int(number, 16), int(slot, 16))
+
+
+def _is_live(client: Client, slot: int, number: int) -> bool:
+    kernel = client.kernel
+    return slot < kernel.slots and kernel.number(slot) == number and kernel.state(slot) > L.STATE_VACANT
+
+
 def stats(client: Client) -> Stats:
     get = client.kernel.get
     stats_at = get(L.H_STATS_AT)
@@ -180,6 +202,12 @@ def stats(client: Client) -> Stats:
         puts_per_sync=get(stats_at + L.T_COMMITS) / get(stats_at + L.T_SYNCS) if get(stats_at + L.T_SYNCS) else None,
         index_syncs=get(stats_at + L.T_INDEX_SYNCS),
         restores=get(stats_at + L.T_RESTORES),
+        dead_lettered=get(stats_at + L.T_DEAD_LETTERED),
+        dropped=get(stats_at + L.T_DROPPED),
+        deduplicated=get(stats_at + L.T_DEDUPLICATED),
+        parked=get(stats_at + L.T_PARKED),
+        moved_out=get(stats_at + L.T_MOVED_OUT),
+        moved_in=get(stats_at + L.T_MOVED_IN),
         index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,
         sync_failed=os.strerror(failed) if failed else None,
         next_due_at=due_us / 1e6 if due_us else None,

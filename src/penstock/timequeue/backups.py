@@ -181,7 +181,7 @@ class _Copier:
 
     def _make_kernel(self, files: LocalFiles, start: Picture, end: Picture) -> None:
         units = [size // L.UNIT_BYTES for _, size in self._options.data_files]
-        header = L.regions(self._options.slots + 1 + len(units))
+        header = self._options.regions()
         header[L.H_UUID], header[L.H_UUID + 1] = self._options.uuid_words
         kept = list(self._kept)
         self._pending = sum(start.state(slot) in (L.STATE_PENDING, L.STATE_CLAIMED) for slot in kept)

@@ -15,6 +15,7 @@ cdef class Client:
     cdef object __weakref__
     cdef readonly object path
     cdef readonly str name
+    cdef readonly double busy_s
     cdef readonly Clock clock
     cdef readonly object options
     cdef Mutex mutex
@@ -32,6 +33,7 @@ cdef class Client:
     cdef readonly object syncs
     cdef readonly ClientTable table
     cdef readonly Offers offers
+    cdef readonly object failures
     cdef readonly dict offering
     cdef readonly object upkeep
     cdef readonly u64 opened_us

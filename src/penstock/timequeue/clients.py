@@ -24,6 +24,7 @@ from penstock.store import layout as L
 from penstock.store import resizing, restore, syscalls
 from penstock.store.clienttable import ClientTable
 from penstock.store.directory import read_options
+from penstock.store.failures import Failures
 from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.mutex import Mutex
@@ -55,6 +56,7 @@ class Client:
         self.path = path
         self.name = str(path)
         self.clock = clock
+        self.busy_s = busy_s
         self.mutex = Mutex() if cython.compiled else threading.Lock()
         self.closed = False
         self.filling: dict[int, int] = {}  # puts of our threads that are between reserve and publish
@@ -116,12 +118,14 @@ class Client:
     def _start(self) -> None:
         self.words = Words(self.files.kernel, self.files.kernel_path)
         self.kernel = Kernel(self.words)
+        self.kernel.backoff = self.options.backoff
         self.signature = self.options.signature
         self.id_prefix = self.options.uuid.replace("-", "")[:16] + "-"
         self.receivers = Bell(self.files, L.H_WAKE, way=self.options.notify)
         self.producers = Bell(self.files, L.H_ROOM, way=self.options.notify)
         self.table = ClientTable(self.kernel)
         self.offers = Offers(self.kernel)
+        self.failures = Failures(self.path)
         self.offering: dict[str, Any] = {}  # the put that is offered to leaders, if one is
         self.syncs = Syncs(self)
         self.looked_us = 0
@@ -132,11 +136,15 @@ class Client:
     def _check_header(self, words: memoryview) -> None:
         """The kernel is one of this format, of this queue and of its sizes."""
         self.options = read_options(self.path)  # another one may have restored a copy meanwhile: it has a new UUID
-        files = len(self.options.data_files)
-        expected = L.regions(self.options.slots + 1 + files)
+        if words[L.H_MAGIC] == L.MAGIC and words[L.H_FEATURES] & ~L.FEATURES:
+            raise WrongFormat(
+                f"{self.name}: a newer Penstock keeps things in this queue that this version does not know "
+                f"(features {words[L.H_FEATURES]:#x})"
+            )
+        expected = self.options.regions()
         if not words[L.H_REPAIRING]:  # else it may just be getting the UUID that queue.json has already
             expected[L.H_UUID], expected[L.H_UUID + 1] = self.options.uuid_words
-        expected[L.H_FILES] = files
+        expected[L.H_FILES] = len(self.options.data_files)
         expected[L.H_DATA_UNITS] = self.files.data_units
         for index, value in expected.items():
             found = words[index]
@@ -144,11 +152,6 @@ class Client:
                 raise Corrupt(
                     self.files.kernel_path, offset=index * L.WORD_BYTES, expected=f"{value:#x}", found=f"{found:#x}"
                 )
-        if words[L.H_FEATURES]:
-            raise WrongFormat(
-                f"{self.name}: a newer Penstock keeps things in this queue that this version does not know "
-                f"(features {words[L.H_FEATURES]:#x})"
-            )
 
     # ------------------------------------------------------------ turns at the lock
 
@@ -295,7 +298,7 @@ class Client:
             if slot == 0:
                 break
             if self.kernel.state(slot) == L.STATE_PENDING:
-                self.kernel.give_back(slot, index, self.clock.wall_us())
+                self.kernel.give_back(slot, index, self.clock.wall_us(), index != self.index)
             else:
                 try:
                     self.discard_filling(slot, index)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.errors import Misuse, QueueBusy, QueueEmpty, QueueFull
 from penstock.message import Message
@@ -17,6 +17,7 @@ from penstock.timequeue.arguments import check_seconds, check_several, delay_us
 from penstock.timequeue.asyncgets import in_thread
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.puts import entry
+from penstock.timequeue.specials import Special
 
 if TYPE_CHECKING:
     from penstock.timequeue.timequeue import TimeQueue
@@ -34,6 +35,7 @@ async def aput(
     headers: dict[str, str] | None = None,
     timeout: float | None = None,
     durability: str | None = None,
+    **special: Unpack[Special],
 ) -> str:
     """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
 
@@ -47,7 +49,9 @@ async def aput(
     (3, 3)
     """
     queue._mine()
-    item = entry(body, 0 if delay is None else queue._clock.wall_us(), deliver_at, delay, priority, type, key, headers)
+    now_us = queue._clock.wall_us() if special or delay is not None else 0
+    extra = queue._specials.of(special, now_us) if special else None
+    item = entry(body, now_us, deliver_at, delay, priority, type, key, headers, extra)
     sync = queue._is_synced(durability)
     if not sync and await queue._async_puts.may_be_alone() and queue._producer.put_at_once(item):
         return item.id(queue._id_prefix)
@@ -73,6 +77,7 @@ async def aput_many(
     headers: dict[str, str] | None = None,
     timeout: float | None = None,
     durability: str | None = None,
+    **special: Unpack[Special],
 ) -> MessageIds:
     """``put_many`` for coroutines, in a thread. Cancelled, all of them may be in the queue, or none."""
     check_several("aput_many", bodies, "; aput takes one")
@@ -87,6 +92,7 @@ async def aput_many(
         headers=headers,
         timeout=timeout,
         durability=durability,
+        **special,
     )
 
 
@@ -146,6 +152,16 @@ async def arelease(queue: TimeQueue, message: Message, *, delay: float | timedel
         queue._consumer.release_at_once(message, delay_us(delay))
     except QueueBusy:
         await in_thread(queue.release, message, delay=delay)
+
+
+async def afail(
+    queue: TimeQueue,
+    message: Message,
+    error: BaseException | str | None = None,
+    *,
+    delay: float | timedelta | None = None,
+) -> None:
+    await in_thread(queue.fail, message, error, delay=delay)
 
 
 async def aextend(queue: TimeQueue, message: Message, seconds: float) -> None:

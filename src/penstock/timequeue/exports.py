@@ -13,15 +13,17 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 
-from penstock.codec import CODEC_BYTES, CODEC_JSON, CODEC_PICKLE, CODEC_STR, decode_body, decode_meta
+from penstock.codec import CODEC_BYTES, CODEC_JSON, CODEC_PICKLE, CODEC_STR, Meta, decode_body, decode_meta
 from penstock.errors import Corrupt, ImportStopped, Misuse, PenstockError
 from penstock.message import to_datetime
 from penstock.store import layout as L
+from penstock.store.backoff import Backoff
 from penstock.store.findings import Finding
+from penstock.store.options import BESIDE, DEDUP_WINDOW_S
 from penstock.store.picture import LIVE
 from penstock.timequeue.copying import Copied, copy_out, finding_of, read_data, take_picture
 from penstock.timequeue.opening import create
-from penstock.timequeue.puts import Entry, entry
+from penstock.timequeue.puts import Entry, Extra, entry
 from penstock.timequeue.timequeue import TimeQueue
 
 EXPORT_FORMAT = 1
@@ -29,6 +31,7 @@ CODECS = {CODEC_BYTES: "bytes", CODEC_STR: "str", CODEC_JSON: "json", CODEC_PICK
 
 LOOKED_AGAIN_MAX = 256  # messages that an export reads between two turns at the lock
 LOOKED_AGAIN_BYTES = 4 << 20  # and how much of them it keeps in memory
+SPECIAL = ("x", "a", "b", "l", "d", "f", "n", "r", "e", "y")  # of a message's meta; new ids, and nothing remembered
 IMPORTED_AT_ONCE_MAX = 500  # all or nothing
 IMPORTED_BYTES = 8 << 20  # a batch ends early when its bodies are larger together
 
@@ -116,8 +119,9 @@ class Export(Iterator[dict[str, Any]]):
         meta = decode_meta(copied.meta)
         codec = copied.info >> L.CODEC_SHIFT & 0xF
         ready = copied.info >> L.FLAGS_SHIFT & L.FLAG_READY
+        special = {name: value for name in SPECIAL if (value := getattr(meta, name)) is not None}
         return {
-            "id": self._queue.message_id(copied.slot, copied.number),
+            "id": meta.o or self._queue.message_id(copied.slot, copied.number),
             "number": copied.number,
             "state": "pending" if copied.pending else "waiting",
             "enqueued_at_us": copied.enqueued_us,
@@ -126,6 +130,7 @@ class Export(Iterator[dict[str, Any]]):
             "type": meta.t,
             "key": meta.k,
             "headers": meta.h or {},
+            **({"special": special} if special else {}),
             "attempts": copied.info >> L.ATTEMPTS_SHIFT,
             "codec": CODECS.get(codec, str(codec)),
             "body": base64.b64encode(data).decode(),
@@ -161,6 +166,11 @@ class SourceOptions(msgspec.Struct, frozen=True):
     durability: str
     notify: Literal["futex", "file"]
     index_sync_ms: int = 10_000
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    dead_letter: str = BESIDE
+    expired: Literal["drop", "dead_letter"] = "drop"
+    dedup_window_s: float = DEDUP_WINDOW_S
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -183,6 +193,7 @@ class _Line(msgspec.Struct):
     type: str | None
     key: str | None
     headers: dict[str, str] | None
+    special: Meta | None = None  # without type, key and headers
 
 
 class _Trailer(msgspec.Struct):
@@ -240,6 +251,11 @@ class Source:
             durability=options.durability,
             notify=options.notify,
             index_sync_ms=options.index_sync_ms,
+            max_attempts=options.max_attempts,
+            backoff=options.backoff,
+            dead_letter=options.dead_letter,
+            expired=options.expired,
+            dedup_window=options.dedup_window_s,
         )
 
     def batches(self, *, skip: int, most: int, most_bytes: int) -> Iterator[list[Entry]]:
@@ -284,7 +300,11 @@ class Source:
             found = _line.decode(line)
             body = decode_body(_CODEC_OF[found.codec], found.body)
             deliver_at = to_datetime(found.deliver_at_us) if found.deliver_at_us is not None else None
-            return entry(body, 0, deliver_at, None, found.priority, found.type, found.key, found.headers)
+            extra = None
+            if found.special is not None:
+                fields = {name: value for name in SPECIAL if (value := getattr(found.special, name)) is not None}
+                extra = Extra(fields, L.FLAG_SPECIAL) if fields else None
+            return entry(body, 0, deliver_at, None, found.priority, found.type, found.key, found.headers, extra)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise BadExport(f"line {self._line}: {error}") from None
 

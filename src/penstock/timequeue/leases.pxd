@@ -25,6 +25,8 @@ cdef class Consumer:
     cdef Kernel _kernel
     cdef LocalFiles _files
     cdef object _receiver
+    cdef u64 _max_attempts
+    cdef bint _retried
 
     @cython.locals(look=Look, found=list)
     cdef list receive(self, u64 most, object wait_s, u64 lease_us)
@@ -37,14 +39,21 @@ cdef class Consumer:
     cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out)
     @cython.locals(found=list, owner=u64, delivery=Delivery, damaged=Delivery, message=Message)
     cpdef list messages(self, Look look)
-    @cython.locals(slot=u64, number=u64, unit=u64, there=u64, parts=record.Parts)
+    @cython.locals(slot=u64, number=u64, unit=u64, there=u64, parts=record.Parts, message=Message)
     cpdef Message read(self, Delivery delivery, u64 attempt_us, u64 lease_us, u64 owner, str state)
     @cython.locals(now_us=u64, owner=u64, delivery=Delivery)
     cpdef int _give_back(self, list deliveries, Delivery damaged, u64 delay_us) except -1
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
     @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64)
-    cpdef int _ack(self, object messages) except -1
+    cpdef int _ack(self, object messages, u64 statistic) except -1
+    cdef bint _is_due(self, Message message, u64 now_us) except -1
+    cpdef Message take(self, u64 slot, u64 number, u64 lease_us)
+    @cython.locals(kernel=Kernel, now_us=u64, lease_end_us=u64)
+    cpdef Delivery _take(self, u64 slot, u64 number, u64 lease_us)
+    cpdef int remove(self, object messages, u64 statistic) except -1
+    cpdef int park(self, Message message, u64 delay_us) except -1
+    cpdef int _park(self, Message message, u64 delay_us) except -1
     cpdef int _release(self, Message message, u64 delay_us) except -1
     cpdef int _extend(self, Message message, u64 span_us) except -1
     cpdef int ack_at_once(self, object messages) except -1

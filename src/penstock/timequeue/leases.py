@@ -17,6 +17,7 @@ from penstock.store import record
 from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.notify import sleep_s
+from penstock.timequeue.retries import fate
 from penstock.timequeue.spilled import Spilled
 
 
@@ -50,6 +51,8 @@ class Consumer:
         self._kernel = client.kernel
         self._files = client.files
         self._receiver = receiver
+        self._max_attempts = client.options.max_attempts or 0
+        self._retried = False  # whether the last ack was of messages that were delivered before
 
     def receive(self, most: int, wait_s: float | None, lease_us: int) -> list[Message]:
         """Up to ``most`` messages, as soon as there is one; none after ``wait_s`` seconds (None: never give up)."""
@@ -124,7 +127,8 @@ class Consumer:
         return Look(deliveries, now_us, lease_us, kernel.sleepers.arm(L.H_WAKE), nap_s, False)
 
     def messages(self, look: Look) -> list[Message]:
-        """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out."""
+        """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out; so is
+        one of a message that has expired or was delivered too often, which is done with here."""
         owner = self._client.owner
         found = []
         damaged = None
@@ -132,7 +136,10 @@ class Consumer:
             for delivery in look.deliveries:
                 damaged = delivery
                 message = self.read(delivery, look.now_us, look.now_us + look.lease_us, owner, PENDING)
-                if message is not None:
+                if message is not None and (
+                    (not message._special and (self._max_attempts == 0 or message.attempts <= self._max_attempts))
+                    or self._is_due(message, look.now_us)
+                ):
                     found.append(message)
         except Corrupt:
             # The damaged one comes back after a lease's time: it is not in everybody's way, nor in the next process's.
@@ -144,15 +151,28 @@ class Consumer:
         return found
 
     def must_read_files(self, look: Look) -> bool:
-        """Whether a body has a file of its own, which may have to come from the disk."""
-        for delivery in look.deliveries:  # noqa: SIM110 (a generator is slower, compiled)
-            if self._kernel.spilled(delivery.slot):
+        """Whether a body has a file of its own, which may have to come from the disk, or a message may have to be moved
+        to another queue."""
+        for delivery in look.deliveries:
+            if self._kernel.spilled(delivery.slot) or 0 < self._max_attempts < delivery.attempts:
+                return True
+            if (self._kernel.field(delivery.slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPECIAL:
                 return True
         return False
 
     def give_back(self, look: Look) -> None:
         """What was taken and not yet copied out."""
         self._client.turn(self._give_back, look.deliveries, None, 0)
+
+    def _is_due(self, message: Message, now_us: int) -> bool:
+        """Whether a message with limits is to be delivered. If it is, its own lease begins; if not, it is given up."""
+        reason = fate(message, self._max_attempts, now_us)
+        if reason is not None:
+            self._receiver.give_up(message, reason)
+            return False
+        if message._special and message.meta.l is not None and message.meta.r is None:
+            self.extend(message, message.meta.l)
+        return True
 
     def _give_back(self, deliveries: list[Delivery], damaged: Delivery | None, delay_us: int) -> None:
         """Nobody has a handle on them: they would be lost to everybody until the lease ends."""
@@ -188,7 +208,7 @@ class Consumer:
         if fault is not None:
             path, offset = self._files.place_of(unit)
             raise Corrupt(path, offset=offset, expected=f"the record of message {number}", found=fault)
-        return new_message(
+        message = new_message(
             self._receiver,
             slot,
             number,
@@ -205,6 +225,25 @@ class Consumer:
             state,
             stored,
         )
+        message._special = parts.flags & L.FLAG_SPECIAL != 0
+        return message
+
+    def take(self, slot: int, number: int, lease_us: int) -> Message | None:
+        """Deliver one message that waits, due or not; None if it does not wait any more."""
+        found = self._client.turn(self._take, slot, number, lease_us)
+        if found is None:
+            return None
+        now_us = self._client.clock.wall_us()
+        return self.read(found, now_us, now_us + lease_us, self._client.owner, PENDING)
+
+    def _take(self, slot: int, number: int, lease_us: int) -> Delivery | None:
+        kernel = self._kernel
+        if slot >= kernel.slots or kernel.number(slot) != number or kernel.state(slot) != L.STATE_WAITING:
+            return None
+        now_us = self._client.clock.wall_us()
+        lease_end_us = self._client.clock.boot_us() + lease_us
+        kernel.claim(slot, now_us, lease_end_us, self._client.index, self._client.owner)
+        return kernel.delivery(slot)
 
     # ------------------------------------------------------------ what becomes of a delivery; each is one turn
 
@@ -219,7 +258,18 @@ class Consumer:
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Acknowledge those that are still ours; then, if any was not, say which."""
-        self._client.turn(self._ack, messages)
+        self.remove(messages, L.T_ACKS)
+
+    def remove(self, messages: Iterable[Message], statistic: int) -> None:
+        """``ack``, counted as ``statistic`` says. What was noted of failures goes too."""
+        self._retried = False
+        try:
+            self._client.turn(self._ack, messages, statistic)
+        finally:
+            if self._retried:
+                for message in messages:
+                    if isinstance(message, Message) and message.state == DONE and message.attempts > 1:
+                        self._client.failures.forget(message.number, message.slot)
 
     def release(self, message: Message, delay_us: int) -> None:
         self._client.turn(self._release, _checked(message), delay_us)
@@ -235,7 +285,7 @@ class Consumer:
     # ------------------------------------------------------------ the same for an event loop; QueueBusy: by a thread
 
     def ack_at_once(self, messages: Iterable[Message]) -> None:
-        self._client.turn_at_once(self._ack, (messages,))
+        self._client.turn_at_once(self._ack, (messages, L.T_ACKS))
 
     def release_at_once(self, message: Message, delay_us: int) -> None:
         self._client.turn_at_once(self._release, (_checked(message), delay_us))
@@ -245,7 +295,16 @@ class Consumer:
 
     # ------------------------------------------------------------ inside a turn
 
-    def _ack(self, messages: Iterable[Message]) -> None:
+    def park(self, message: Message, delay_us: int) -> None:
+        """Give it back for later: the queue that it was to be moved to does not take it."""
+        self._client.turn(self._park, message, delay_us)
+
+    def _park(self, message: Message, delay_us: int) -> None:
+        self._require(message)
+        self._kernel.count(L.T_PARKED, 1)
+        self._release(message, delay_us)
+
+    def _ack(self, messages: Iterable[Message], statistic: int) -> None:
         kernel = self._kernel
         lost = None
         for given in messages:
@@ -254,8 +313,10 @@ class Consumer:
                 lost = lost or message
                 continue
             spilled_bytes = message.body_bytes if kernel.spilled(message.slot) else 0
-            kernel.ack(message.slot, self._client.index, spilled_bytes)
+            kernel.remove(message.slot, self._client.index, spilled_bytes, statistic)
             message.state = DONE
+            if message.attempts > 1:
+                self._retried = True
         kernel.commit()
         if lost is not None:
             raise LeaseLost(self._client.name, lost.id)

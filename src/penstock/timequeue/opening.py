@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
-import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from penstock.errors import Misuse
-from penstock.store import layout as L
 from penstock.store import options
-from penstock.store.blank import initialise
-from penstock.store.directory import create_directory
+from penstock.store.backoff import Backoff
 from penstock.store.files import Clock
-from penstock.store.options import Options
-from penstock.store.words import Words
-from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, queue_path
+from penstock.timequeue.arguments import BUSY_S
 from penstock.timequeue.clients import Progress
+from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, INDEX_SYNC_MS, LEASE_S, SLOTS, SPILL_BYTES, make
 from penstock.timequeue.timequeue import TimeQueue
-
-SLOTS = 65_536
-DATA_BYTES = 64 << 20
-SPILL_BYTES = options.SPILL_BYTES
-LEASE_S = options.LEASE_S
-INDEX_SYNC_MS = options.INDEX_SYNC_MS
-
-
-def check_whole(name: str, value: int, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Misuse(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
 
 
 def create(
@@ -44,6 +25,12 @@ def create(
     durability: str = options.DURABILITY,
     notify: Literal["futex", "file"] = "futex",
     index_sync_ms: int = INDEX_SYNC_MS,
+    max_attempts: int | None = None,
+    backoff: float | Backoff | None = None,
+    dead_letter: str | os.PathLike[str] = options.BESIDE,
+    expired: Literal["drop", "dead_letter"] = "drop",
+    dedup_window: float = DEDUP_WINDOW_S,
+    dedup_entries: int | None = None,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
     busy_s: float = BUSY_S,
@@ -57,51 +44,31 @@ def create(
     how sleepers are woken: a shared futex word, or changes of the notification file, which inotify reports.
     ``durability`` is what a put's return means: "commit", the message is on disk; "relaxed", it will be soon. What was
     acknowledged is on disk after the next index sync, every ``index_sync_ms``; 0 leaves that to ``sync_index()``.
+
+    A message is delivered at most ``max_attempts`` times (None: any number of times), with ``backoff`` between them,
+    seconds or a ``penstock.Backoff``. After that it goes to ``dead_letter``: "beside", the queue of this name with
+    ``.dead`` behind it, which is made when it is needed; the path of another; or "delete". What has ``expired`` is
+    dropped, or goes there too. A ``dedup_id`` is remembered for ``dedup_window`` seconds, up to ``dedup_entries`` of
+    them (None: about as many as there are slots; when about half of them are in use, some ids find no place).
     """
-    if isinstance(data_dirs, str | bytes):
-        raise Misuse("data_dirs is a list of directories")
-    files = max(len(data_dirs), 1)
-    check_whole("slots", slots, 1, L.SLOTS_MAX)
-    check_whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
-    check_whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
-    check_whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
-    lease = check_seconds("lease", lease, zero=False)
-    check_durability(durability)
-    if notify not in ("futex", "file"):
-        raise Misuse(f"notify must be futex or file, not {notify!r}")
-    if files > L.FILES_MAX:
-        raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
-    where = queue_path(path)
-    share = -(-data_bytes // files // L.PAGE_BYTES) * L.PAGE_BYTES
-    file_bytes = [share] * files
-    identity = uuid.uuid4()
-    header = L.regions(slots + 1 + files)
-    fixed = Options(
-        penstock=L.FORMAT,
-        uuid=str(identity),
-        secret=secrets.token_hex(8),
+    where = make(
+        path,
         slots=slots,
-        data_bytes=share * files,
+        data_bytes=data_bytes,
         spill_bytes=spill_bytes,
-        lease_s=lease,
+        lease=lease,
         durability=durability,
         notify=notify,
         index_sync_ms=index_sync_ms,
-        kernel_bytes=header[L.H_KERNEL_BYTES],
-        kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
-    )
-
-    header[L.H_UUID], header[L.H_UUID + 1] = fixed.uuid_words
-
-    def fill(mapping: Any, storage: tuple[int, ...]) -> None:
-        words = Words(mapping, str(where))
-        initialise(words, header, [size // L.UNIT_BYTES for size in file_bytes])
-        for i, word in enumerate(storage):
-            words.raw(L.H_BOOT_ID + i, word)
-        words.close()
-
-    create_directory(
-        where, fixed, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
+        max_attempts=max_attempts,
+        backoff=backoff,
+        dead_letter=dead_letter,
+        expired=expired,
+        dedup_window=dedup_window,
+        dedup_entries=dedup_entries,
+        data_dirs=data_dirs,
+        kernel_dir=kernel_dir,
+        progress=progress,
     )
     return TimeQueue(where, busy_s=busy_s, clock=clock)
 

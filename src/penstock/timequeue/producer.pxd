@@ -3,6 +3,7 @@ from penstock.store cimport layout as L
 from penstock.store cimport record
 from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
+from penstock.store.remembered cimport Remembered
 from penstock.timequeue.clients cimport Client
 from penstock.timequeue.commit cimport Commits
 from penstock.timequeue.puts cimport Entry
@@ -35,9 +36,24 @@ cdef class Producer:
     cdef readonly u64 _direct_bytes_max
     cdef public object admit
 
-    @cython.locals(item=Entry)
+    @cython.locals(first=Entry)
     cpdef int put(self, list items, bint sync, bint batch, object once=*) except -1
     cpdef bint put_at_once(self, Entry item) except -1
+    @cython.locals(item=Entry)
+    cdef bint _has_keys(self, list items) except -1
+    @cython.locals(unknown=list, client=object)
+    cdef int _put_unknown(self, list items, bint sync, bint batch, object once) except -1
+    @cython.locals(item=Entry, found=list, keys=set)
+    cdef list _unknown(self, list items, bint sync)
+    @cython.locals(item=Entry, first=Entry, firsts=dict, unsynced=bint)
+    cdef int _say_known(self, list items, u64 count, bint sync) except -1
+    cpdef int _count_known(self, u64 count) except -1
+    @cython.locals(item=Entry)
+    cpdef int put_all(self, list items, bint sync, bint batch, object once=*) except -1
+    @cython.locals(item=Entry, remembered=Remembered, known=bint, found=u64)
+    cdef int _look_up(self, list items, u64 now_us) except -1
+    @cython.locals(number=u64, entry=u64)
+    cdef u64 _remember(self, Entry item, u64 slot, u64 now_us) except? 0
     @cython.locals(client=object)  # its methods are passed on
     cpdef object put_when_room(self, list items, double timeout_s, bint sync, object once)
     @cython.locals(item=Entry)
@@ -50,11 +66,11 @@ cdef class Producer:
     cdef int put_staged(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(now_us=u64, item=Entry, client=Client, first=Entry)
     cdef int _put_with_others(self, list items, bint sync, bint batch, object once) except -1
-    @cython.locals(slot=Py_ssize_t, now_us=u64)
+    @cython.locals(slot=Py_ssize_t, now_us=u64, kernel=Kernel, entry=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
     cpdef u64 _reserve(self, list items) except? 0
-    @cython.locals(item=Entry, slot=Py_ssize_t, last=u64, kernel=Kernel, client=Client)
+    @cython.locals(item=Entry, slot=Py_ssize_t, last=u64, kernel=Kernel, client=Client, entry=u64)
     cdef int _reserve_all(self, list items, u64 now_us) except -1
     @cython.locals(slot=Py_ssize_t, units=u64)
     cdef Py_ssize_t _take(self, Entry item) except? -9

@@ -21,6 +21,10 @@ from penstock.timequeue.clients import OFFER, TOMBSTONE, Client
 from penstock.timequeue.puts import Entry
 
 DIRECT_BYTES_MAX = 16384  # up to here the copy is cheaper than a second turn at the lock
+BEING_PUT_LOOK_S = 0.0005
+BEING_PUT_LOOK_S_MAX = 0.02
+KNOWN = 1  # Entry.known: a message of this key was put and synced
+KNOWN_UNSYNCED = 2  # and not synced
 RUN_BYTES_MAX = 1 << 20  # records side by side are written together, up to this much
 
 _PADDING = bytes(L.UNIT_BYTES)
@@ -35,6 +39,14 @@ def _units(payload_bytes: int) -> int:
     return (L.RECORD_BYTES + payload_bytes + L.UNIT_BYTES - 1) // L.UNIT_BYTES
 
 
+class KnownAlready(Exception):
+    """Some of the messages were put before, which they say; never seen by a caller of the queue."""
+
+
+class BeingPut(Exception):
+    """Somebody is just putting one of them; never seen by a caller of the queue."""
+
+
 class Once(Protocol):
     """A publisher's batch, which is put once: see ``once.py``."""
 
@@ -43,6 +55,9 @@ class Once(Protocol):
 
     def due(self) -> tuple[int, int]:
         """Under the lock: what the kernel is to remember with it."""
+
+    def remember(self) -> None:
+        """There is nothing to put: only that it was."""
 
 
 class Offered:
@@ -91,6 +106,80 @@ class Producer:
         self.admit: Callable[[], None] | None = None  # asked under the lock before a slot is taken; raises to refuse
 
     def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
+        """``put_all`` of those that are not known already."""
+        first = items[0]
+        if len(items) == 1 and first.key and not first.known:
+            first.memory = L.BEING_PUT | L.PUT_SYNCED if sync else L.BEING_PUT
+            try:
+                self.put_all(items, sync, batch, once)
+            except (KnownAlready, BeingPut):
+                self._put_unknown(items, sync, batch, once)
+        elif self._has_keys(items):
+            self._put_unknown(items, sync, batch, once)
+        else:
+            self.put_all(items, sync, batch, once)
+
+    def _has_keys(self, items: list[Entry]) -> bool:
+        for item in items:  # noqa: SIM110 (compiled, a generator would cost more than the loop)
+            if item.key:
+                return True
+        return False
+
+    def _put_unknown(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
+        """Whoever finds a message of its key being put waits until that is published, or given up."""
+        client = self._client
+        deadline = time.monotonic() + client.busy_s
+        nap_s = BEING_PUT_LOOK_S
+        while True:
+            unknown = self._unknown(items, sync)
+            try:
+                if unknown:
+                    self.put_all(unknown, sync, batch, once)
+                elif once is not None:
+                    once.remember()
+                break
+            except KnownAlready:
+                continue
+            except BeingPut:
+                if time.monotonic() >= deadline:
+                    holder = "somebody who is putting a message of the same dedup id"
+                    raise QueueBusy(client.name, waited_s=client.busy_s, holder=holder) from None
+                client.turn(client.return_from_dead)
+                time.sleep(nap_s)
+                nap_s = min(2 * nap_s, BEING_PUT_LOOK_S_MAX)
+        if len(unknown) < len(items):
+            self._say_known(items, len(items) - len(unknown), sync)
+
+    def _unknown(self, items: list[Entry], sync: bool) -> list[Entry]:
+        """Those that are to be put: of each key the first, unless a message of it is there."""
+        keys = set()
+        found = []
+        for item in items:
+            item.memory = L.BEING_PUT | L.PUT_SYNCED if sync else L.BEING_PUT
+            if not item.known and item.key not in keys:
+                found.append(item)
+            if item.key:
+                keys.add(item.key)
+        return found
+
+    def _say_known(self, items: list[Entry], count: int, sync: bool) -> None:
+        """Those that were not put are the messages that were, of the same key."""
+        firsts: dict[int, Entry] = {}
+        unsynced = False
+        for item in items:
+            first = firsts.setdefault(item.key, item) if item.key else item
+            item.slot = first.slot
+            item.number = first.number
+            unsynced = unsynced or item.known == KNOWN_UNSYNCED
+        self._client.turn(self._count_known, count)
+        if sync and unsynced:
+            self._client.syncs.sync_index()  # what was put before is confirmed now, too
+
+    def _count_known(self, count: int) -> None:
+        self._kernel.count(L.T_DEDUPLICATED, count)
+        self._kernel.commit()
+
+    def put_all(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
         """All or nothing: also after a power loss if it is a ``batch``, else each is a message of its own then.
 
         What is full may have room that only waits for an index sync. With ``once`` it is a publisher's batch.
@@ -116,7 +205,7 @@ class Producer:
     def put_at_once(self, item: Entry) -> bool:
         """For an event loop: a small message that need not be synced, in one turn. False, and nothing was put, if that
         cannot be done now: the usual way finds out why."""
-        if len(item.body) > self._direct_bytes_max:
+        if len(item.body) > self._direct_bytes_max or item.key:
             return False
         try:
             return bool(self._client.turn_at_once(self.put_direct, (item,)))
@@ -174,22 +263,28 @@ class Producer:
         if self.admit is not None:
             self.admit()
         kernel = self._kernel
+        now_us = self._clock.wall_us()
+        if item.key:
+            self._look_up([item], now_us)
         slot = kernel.take(_units(len(item.meta) + len(item.body)))
         if slot < 0:
             kernel.commit()
             if slot == NO_ROOM:
                 return False
             raise self._full(slot, item)
-        now_us = self._clock.wall_us()
         item.slot = slot
         item.number = kernel.number(slot)
         item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
         if not item.deliver_us:
             item.deliver_us = now_us
         try:
+            entry = self._remember(item, slot, now_us) if item.key else 0
             self._files.write(item.unit, self._record(item, now_us, 1, 0))
             kernel.describe(slot, item.deliver_us, item.info, 0)
             kernel.publish_taken(slot, now_us)
+            if entry:
+                kernel.remembered.settle(entry)
+                kernel.commit()
         except BaseException:
             kernel.rollback()
             if kernel.number(slot) != item.number or kernel.state(slot) != L.STATE_WAITING:  # it was not published
@@ -239,6 +334,7 @@ class Producer:
             self.admit()
         kernel = self._kernel
         now_us = self._clock.wall_us()
+        self._look_up(items, now_us)
         self._client.filling[id(items)] = len(items)
         try:
             self._reserve_all(items, now_us)
@@ -264,13 +360,41 @@ class Producer:
                 item.deliver_us = now_us
             if item.spilled_bytes:
                 kernel.spill(item.spilled_bytes)
-            kernel.describe(slot, item.deliver_us, item.info, item.spilled_bytes)
             item.number = kernel.number(slot)
+            entry = self._remember(item, slot, now_us) if item.key else 0
+            if item.moved:
+                kernel.count(L.T_MOVED_IN, 1)
+            kernel.describe(slot, item.deliver_us, item.info, item.spilled_bytes, entry)
             item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
             kernel.fill(slot, last, client.index, client.owner)
             item.slot = slot  # from here on it is ours to give back
             last = slot
         kernel.commit()
+
+    def _look_up(self, items: list[Entry], now_us: int) -> None:
+        """Whether some of them were put before, which they then say, or are just being put."""
+        remembered = self._kernel.remembered
+        known = False
+        for item in items:
+            found = remembered.find(item.key, now_us) if item.key else 0
+            if found == 0:
+                continue
+            if remembered.is_being_put(found):
+                raise BeingPut
+            item.slot = remembered.slot(found)
+            item.number = remembered.number(found)
+            item.known = KNOWN if remembered.last(found) & L.PUT_SYNCED else KNOWN_UNSYNCED
+            known = True
+        if known:
+            raise KnownAlready
+
+    def _remember(self, item: Entry, slot: int, now_us: int) -> int:
+        """The entry of a message that has just got its slot, in the same transaction."""
+        number = self._kernel.number(slot)
+        entry = self._kernel.remembered.add(item.key, item.until_us, number, slot, item.memory, now_us)
+        if entry == 0:
+            raise QueueFull(self._client.name, which="dedup_entries", size=self._client.options.dedup_entries)
+        return entry
 
     def _take(self, item: Entry) -> int:
         """A slot with room in the ring for the record or, failing that, for one that names a file in ``bodies/``."""

@@ -36,6 +36,13 @@ cdef inline str message_id(str prefix, u64 slot, u64 number):
     return new_text(at, end - at, NULL)
 
 @cython.final
+cdef class Extra:
+    cdef readonly dict fields
+    cdef readonly u64 flags
+    cdef readonly u64 key
+    cdef readonly u64 until_us
+
+@cython.final
 @cython.no_gc  # a source knows nothing of its entry: there is no circle to collect
 @cython.freelist(1024)
 cdef class Entry:
@@ -50,6 +57,11 @@ cdef class Entry:
     cdef readonly u64 slot
     cdef readonly u64 number
     cdef readonly u64 unit
+    cdef readonly u64 key
+    cdef readonly u64 until_us
+    cdef public int known
+    cdef public u64 memory
+    cdef public bint moved
 
     cdef int spill(self) except -1
     cdef int refer(self, unsigned int check) except -1
@@ -61,9 +73,12 @@ cdef bint _is_bytes(object value) noexcept
 cdef bint _is_int(object value) noexcept
 cdef bint _is_draft(object value) except -1
 
-@cython.locals(codec=u64, data=bytes, meta=bytes, deliver_us=u64, flags=u64, item=Entry, level=u64)
+@cython.locals(codec=u64, data=bytes, meta=bytes, deliver_us=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
-                  object headers)
+                  object headers, Extra extra=*)
+
+@cython.locals(flags=u64, item=Entry)
+cpdef Entry made(bytes data, u64 codec, bytes meta, u64 deliver_us, u64 level, Extra extra)
 
 @cython.locals(item=Entry)
 cpdef Entry file_entry(object source, u64 now_us, object deliver_at, object delay, object priority, object type,
@@ -71,7 +86,7 @@ cpdef Entry file_entry(object source, u64 now_us, object deliver_at, object dela
 
 @cython.locals(items=list)
 cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
-                   object headers)
+                   object headers, Extra extra=*, object extra_of=*)
 
 @cython.locals(items=list, item=Entry, i=Py_ssize_t, body_bytes="const char*", meta_bytes="const char*")
 cpdef list ready_entries(const unsigned char[::1] bodies, const long long[::1] body_ends,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ try:
 except ImportError:
     from penstock.store import shadow as cython
 
-from penstock.codec import CODEC_BYTES, encode_body, encode_meta
+from penstock.codec import CODEC_BYTES, encode_body, encode_fields, encode_meta
 from penstock.errors import Misuse
 from penstock.store import layout as L
 from penstock.store import record
@@ -35,6 +35,30 @@ class Draft(msgspec.Struct, kw_only=True):
     type: str | None = None
     key: str | None = None
     headers: dict[str, str] | None = None
+    expires_at: float | datetime | None = None
+    ttl: float | timedelta | None = None
+    dedup_id: str | None = None
+    dedup_window: float | timedelta | None = None
+    max_attempts: int | None = None
+    backoff: Any = None
+    lease: float | None = None
+
+
+class Extra:
+    """What an entry brings beside the usual: further fields of its meta, and what it is to be remembered by."""
+
+    __slots__ = ("fields", "flags", "key", "until_us")
+
+    fields: dict[str, Any]
+    flags: int
+    key: int  # 0: it is not remembered
+    until_us: int
+
+    def __init__(self, fields: dict[str, Any], flags: int, key: int = 0, until_us: int = 0) -> None:
+        self.fields = fields
+        self.flags = flags
+        self.key = key
+        self.until_us = until_us
 
 
 if not cython.compiled:  # where it is compiled, puts.pxd has it: it is made for every single put
@@ -51,13 +75,18 @@ class Entry:
         "check",
         "deliver_us",
         "info",
+        "key",
+        "known",
+        "memory",
         "meta",
+        "moved",
         "number",
         "slot",
         "source",
         "spilled",
         "spilled_bytes",
         "unit",
+        "until_us",
     )
 
     body: bytes
@@ -71,6 +100,11 @@ class Entry:
     slot: int
     number: int
     unit: int
+    key: int  # what it is remembered by; 0: nothing
+    until_us: int
+    known: int  # not 0: a message was stored under this key before, and slot and number are that one's
+    memory: int  # flags of what remembers it
+    moved: bool  # it comes from another queue
 
     def spill(self) -> None:
         """The body becomes a file of its own; the record only says how long it is."""
@@ -102,6 +136,7 @@ class Entry:
         if self.info >> L.FLAGS_SHIFT & L.FLAG_READY:
             self.deliver_us = 0
         self.slot = 0
+        self.known = 0
 
     def id(self, prefix: str) -> str:
         return message_id(prefix, self.slot, self.number)
@@ -170,6 +205,7 @@ def entry(
     type: str | None,
     key: str | None,
     headers: dict[str, str] | None,
+    extra: Extra | None = None,
 ) -> Entry:
     if _is_bytes(body):
         codec, data = CODEC_BYTES, body
@@ -178,9 +214,22 @@ def entry(
     level = priority if _is_int(priority) and 0 <= priority < L.PRIORITIES else L.PRIORITIES
     if level == L.PRIORITIES:
         raise Misuse(f"priority must be a whole number from 0 to {L.PRIORITIES - 1}, not {priority!r}")
-    meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
+    if extra is not None:
+        if type is None and key is None and headers is None:
+            meta = encode_fields(extra.fields)
+        else:
+            meta = encode_meta(type, key, headers, extra.fields)
+    else:
+        meta = b"" if type is None and key is None and headers is None else encode_meta(type, key, headers)
     deliver_us = 0 if deliver_at is None and delay is None else to_us(deliver_at, delay, now_us)
+    return made(data, codec, meta, deliver_us, level, extra)
+
+
+def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extra: Extra | None) -> Entry:
+    """An entry of what is checked and encoded."""
     flags = 0 if deliver_us else L.FLAG_READY
+    if extra is not None:
+        flags |= extra.flags
     item = Entry.__new__(Entry)
     item.body = data
     item.meta = meta
@@ -190,6 +239,12 @@ def entry(
     item.spilled = item.source = None
     item.spilled_bytes = 0
     item.slot = item.number = item.unit = 0
+    item.key = item.until_us = 0
+    item.known = item.memory = 0
+    item.moved = False
+    if extra is not None:
+        item.key = extra.key
+        item.until_us = extra.until_us
     return item
 
 
@@ -220,16 +275,28 @@ def entries(
     type: str | None,
     key: str | None,
     headers: dict[str, str] | None,
+    extra: Extra | None = None,
+    extra_of: Callable[[Draft, int], Extra | None] | None = None,
 ) -> list[Entry]:
-    """Entries of a batch; a ``Draft`` brings its own options."""
+    """Entries of a batch; a ``Draft`` brings its own options, of which ``extra_of`` makes what is not usual."""
     items = []
     for body in bodies:
         if _is_draft(body):
             items.append(
-                entry(body.body, now_us, body.deliver_at, body.delay, body.priority, body.type, body.key, body.headers)
+                entry(
+                    body.body,
+                    now_us,
+                    body.deliver_at,
+                    body.delay,
+                    body.priority,
+                    body.type,
+                    body.key,
+                    body.headers,
+                    None if extra_of is None else extra_of(body, now_us),
+                )
             )
         else:
-            items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers))
+            items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers, extra))
     return items
 
 
@@ -255,5 +322,8 @@ def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos
         item.spilled = item.source = None
         item.spilled_bytes = 0
         item.slot = item.number = item.unit = 0
+        item.key = item.until_us = 0
+        item.known = item.memory = 0
+        item.moved = False
         items.append(item)
     return items

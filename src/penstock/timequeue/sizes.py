@@ -14,7 +14,7 @@ from penstock.store import resizing
 from penstock.store.options import Options
 from penstock.timequeue.arguments import BUSY_S, queue_path
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Progress
-from penstock.timequeue.opening import check_whole
+from penstock.timequeue.making import check_whole
 from penstock.timequeue.timequeue import TimeQueue
 
 GRACE_S = 0.5  # who has it open only for a look, such as `penstock top`, is gone by then

@@ -22,6 +22,8 @@ cdef class TimeQueue:
     cdef public Client _client
     cdef readonly Producer _producer
     cdef readonly Consumer _consumer
+    cdef readonly object _specials
+    cdef readonly object _moves
     cdef readonly double _lease_s
     cdef readonly bint _sync
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Unpack
 
 from penstock.errors import (
+    LeaseLost,
     Misuse,
     PenstockError,
     QueueClosed,
@@ -38,12 +39,15 @@ from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer
+from penstock.timequeue.moving import Moves, wanted
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
 from penstock.timequeue.producer import Once, Producer
 from penstock.timequeue.puts import Entry, entries, entry, file_entry
 from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
+from penstock.timequeue.retries import MAX_ATTEMPTS, backoff_us, limit_of, text_of
 from penstock.timequeue.sources import Progress as SourceProgress
 from penstock.timequeue.sources import Source
+from penstock.timequeue.specials import Special, Specials
 
 
 class TimeQueue:
@@ -86,6 +90,8 @@ class TimeQueue:
         client = Client(self._path, clock=self._clock, busy_s=self._busy_s, progress=progress)
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
+        self._specials = Specials(client.options, client.name)
+        self._moves = Moves(self)
         if self._id_prefix not in ("", client.id_prefix):  # after a fork
             client.close()
             raise QueueNotFound(f"{self.name}: another queue is here now")
@@ -94,6 +100,7 @@ class TimeQueue:
         self._sync = client.options.durability == "commit"
         try:
             client.turn(administration.sweep_bodies, client)
+            client.turn(administration.sweep_failures, client)
         except BaseException:
             client.forget()  # else it would live on as long as somebody keeps the traceback
             raise
@@ -125,10 +132,12 @@ class TimeQueue:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **special: Unpack[Special],
     ) -> str:
         """Put a message; when this returns it is confirmed. Its id.
 
-        ``QueueFull`` at once if there is no room, or when there was none for ``timeout`` seconds.
+        ``QueueFull`` at once if there is no room, or when there was none for ``timeout`` seconds. Of a message with a
+        ``dedup_id`` that was put before, the id of that one. See ``Special`` for the further options.
 
         >>> import penstock
         >>> q = penstock.create(path)
@@ -138,7 +147,8 @@ class TimeQueue:
         ({'order': 7}, 3, 'example.com', True)
         """
         now_us = 0 if delay is None else self._clock.wall_us()
-        item = entry(body, now_us, deliver_at, delay, priority, type, key, headers)
+        extra = self._specials.of(special, self._clock.wall_us()) if special else None
+        item = entry(body, now_us, deliver_at, delay, priority, type, key, headers, extra)
         self._put([item], timeout, durability)
         return item.id(self._id_prefix)
 
@@ -198,6 +208,7 @@ class TimeQueue:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **special: Unpack[Special],
     ) -> MessageIds:
         """Put all of them or none. A ``Draft`` among the bodies brings its own options.
 
@@ -209,7 +220,9 @@ class TimeQueue:
         """
         check_several("put_many", bodies, "; put takes one")
         now_us = self._clock.wall_us()
-        items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers)
+        extra = self._specials.of(special, now_us, several=True) if special else None
+        make = self._specials.of_draft
+        items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers, extra, make)
         if items:
             self._put(items, timeout, durability)
         return MessageIds(self._id_prefix, items)
@@ -228,6 +241,7 @@ class TimeQueue:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **special: Unpack[Special],
     ) -> MessageIds | None:
         """``put_many`` of a publisher's numbered batch, which is published once: None, and nothing is put, if the queue
         remembers this number of this publisher or a higher one. So whoever does not know whether a call came through,
@@ -243,7 +257,10 @@ class TimeQueue:
         check_several("put_once", bodies)
 
         def made() -> list[Entry]:
-            return entries(bodies, self._clock.wall_us(), deliver_at, delay, priority, type, key, headers)
+            now_us = self._clock.wall_us()
+            extra = self._specials.of(special, now_us, several=True)
+            make = self._specials.of_draft
+            return entries(bodies, now_us, deliver_at, delay, priority, type, key, headers, extra, make)
 
         return self.put_entries_once(publisher, number, made, timeout, durability)
 
@@ -381,6 +398,79 @@ class TimeQueue:
         self._mine()
         self._consumer.unget(list(messages))
 
+    def fail(
+        self, message: Message, error: BaseException | str | None = None, *, delay: float | timedelta | None = None
+    ) -> None:
+        """It could not be dealt with: it waits for as long as the backoff says, its own or the queue's, or for
+        ``delay``. After its last attempt it is a dead letter instead. The error is kept for that."""
+        client = self._mine()
+        text = None if error is None else text_of(error)
+        wait_us = None if delay is None else delay_us(delay)
+        limit = limit_of(message, client.options.max_attempts or 0)
+        if 0 < limit <= message.attempts:
+            self._moves.give_up(message, MAX_ATTEMPTS, text)
+            return
+        if text is not None:
+            client.failures.note(message.number, message.slot, self._clock.wall_us(), text)
+        self._consumer.release(message, backoff_us(message, client.options.backoff) if wait_us is None else wait_us)
+
+    def dead_letter(self, message: Message, reason: str, *, error: BaseException | str | None = None) -> None:
+        """Give up on it: it goes to the dead-letter queue, with the reason and what is known of its errors. If that
+        does not take it (``QueueFull``, say), it is still ours."""
+        self._mine()
+        if not isinstance(reason, str):
+            raise Misuse(f"a reason is a str, not {reason!r}")
+        self._moves.dead_letter(message, text_of(reason), None if error is None else text_of(error))
+
+    def move(self, message: Message, *, to: TimeQueue | str | os.PathLike[str]) -> None:
+        """Into another queue. It is on disk there before it leaves this one, and stored once, whoever dies on the
+        way. Its id stays the same. If the other queue does not take it, it is still ours."""
+        self._mine()
+        self._moves.move(message, to)
+
+    def give_up(self, message: Message, reason: str) -> None:
+        """A delivery that is not made: dropped or dead-lettered, as the queue's options say."""
+        self._mine()
+        with contextlib.suppress(LeaseLost):  # then it is somebody else's by now
+            self._moves.give_up(message, reason)
+
+    def dead_letters(self) -> TimeQueue | None:
+        """The queue that dead letters go to, open; None if there have been none, or if they are deleted."""
+        self._mine()
+        return self._moves.dead_letters(make_it=False)
+
+    def redrive(
+        self,
+        *,
+        type: str | None = None,
+        key: str | None = None,
+        reason: str | None = None,
+        limit: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Bring dead letters back: all that are there now, or those of a type, key or reason. They start anew, without
+        attempts. How many; ``progress`` is told on the way."""
+        dead = self.dead_letters()
+        if dead is None:
+            return 0
+        dead._mine()
+        return dead._moves.move_many(self, wanted(type, key, reason), limit=limit, progress=progress, revive=True)
+
+    def move_all(
+        self,
+        *,
+        to: TimeQueue | str | os.PathLike[str],
+        type: str | None = None,
+        key: str | None = None,
+        reason: str | None = None,
+        limit: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """``move`` all messages that wait here now, due or not, or those of a type, key or reason; how many."""
+        self._mine()
+        target = self._moves.target(to)
+        return self._moves.move_many(target, wanted(type, key, reason), limit=limit, progress=progress, revive=False)
+
     def extend(self, message: Message, seconds: float) -> None:
         """Keep it for ``seconds`` from now."""
         self._mine()
@@ -419,6 +509,7 @@ class TimeQueue:
     aack = coroutines.aack
     aack_many = coroutines.aack_many
     arelease = coroutines.arelease
+    afail = coroutines.afail
     aextend = coroutines.aextend
 
     # ------------------------------------------------------------ claims
@@ -460,12 +551,32 @@ class TimeQueue:
 
     def cancel(self, message_id: str) -> bool:
         """Remove a waiting message. False if it is not waiting: unknown, gone, or with a receiver."""
-        slot, number = self.parse_id(message_id)
         client = self._mine()
-        cancelled = client.turn(administration.cancel, client, slot, number)
+        cancelled = False
+        if self.check_id(message_id):
+            cancelled = client.turn(administration.cancel, client, *self.parse_id(message_id))
+        if not cancelled and self._has_moved_in():  # it may have kept its id and be elsewhere
+            for message in self.browse():
+                if message._special and message.id == message_id:
+                    cancelled = client.turn(administration.cancel, client, message.slot, message.number)
         if cancelled and self._sync:
             client.syncs.sync_index()  # a cancelled message does not come back, not even after a power loss
         return cancelled
+
+    def check_id(self, message_id: str) -> bool:
+        """``Misuse`` if this is no id of a message that can be here. False if it was put into another queue."""
+        try:
+            self.parse_id(message_id)
+        except Misuse:
+            if not isinstance(message_id, str) or not self._has_moved_in():
+                raise
+            taken_apart(message_id, message_id.partition("-")[0] + "-", self.name)
+            return False
+        return True
+
+    def _has_moved_in(self) -> bool:
+        kernel = self._mine().kernel
+        return kernel.get(kernel.get(L.H_STATS_AT) + L.T_MOVED_IN) > 0
 
     def purge(self) -> int:
         """Remove every waiting message that was there when this was called; how many."""
@@ -514,6 +625,7 @@ class TimeQueue:
         client = self._client
         try:
             if client is not None:
+                self._moves.close()
                 self._leave(client)
         finally:
             if client is None or client.closed:

@@ -1,0 +1,128 @@
+"""Owns making a queue's directory: its options checked, its files of their sizes. Never opens a queue."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.errors import Misuse
+from penstock.store import layout as L
+from penstock.store import options
+from penstock.store.backoff import Backoff, checked
+from penstock.store.blank import initialise
+from penstock.store.directory import create_directory
+from penstock.store.options import Options
+from penstock.store.words import Words
+from penstock.timequeue.arguments import check_durability, check_seconds, queue_path
+from penstock.timequeue.specials import check_attempts, check_window
+
+SLOTS = 65_536
+DATA_BYTES = 64 << 20
+SPILL_BYTES = options.SPILL_BYTES
+LEASE_S = options.LEASE_S
+INDEX_SYNC_MS = options.INDEX_SYNC_MS
+DEDUP_WINDOW_S = options.DEDUP_WINDOW_S
+
+
+def check_whole(name: str, value: int, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Misuse(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _dead_letter_of(given: str | os.PathLike[str]) -> str:
+    """Where dead letters go, as ``queue.json`` has it: a path is there as an absolute one."""
+    if given in (options.BESIDE, options.DELETE):
+        return str(given)
+    return str(queue_path(given))
+
+
+def make(
+    path: str | os.PathLike[str],
+    *,
+    slots: int = SLOTS,
+    data_bytes: int = DATA_BYTES,
+    spill_bytes: int = SPILL_BYTES,
+    lease: float = LEASE_S,
+    durability: str = options.DURABILITY,
+    notify: Literal["futex", "file"] = "futex",
+    index_sync_ms: int = INDEX_SYNC_MS,
+    max_attempts: int | None = None,
+    backoff: float | Backoff | None = None,
+    dead_letter: str | os.PathLike[str] = options.BESIDE,
+    expired: Literal["drop", "dead_letter"] = "drop",
+    dedup_window: float = DEDUP_WINDOW_S,
+    dedup_entries: int | None = None,
+    data_dirs: Sequence[str | os.PathLike[str]] = (),
+    kernel_dir: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Path:
+    """Make a queue; where it is. The options are those of ``create``."""
+    if isinstance(data_dirs, str | bytes):
+        raise Misuse("data_dirs is a list of directories")
+    files = max(len(data_dirs), 1)
+    check_whole("slots", slots, 1, L.SLOTS_MAX)
+    check_whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
+    check_whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
+    check_whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
+    lease = check_seconds("lease", lease, zero=False)
+    if max_attempts is not None:
+        check_attempts(max_attempts)
+    wait = None if backoff is None else checked(backoff)
+    letters = _dead_letter_of(dead_letter)
+    if expired not in ("drop", "dead_letter"):
+        raise Misuse(f"expired must be drop or dead_letter, not {expired!r}")
+    window_s = check_window(dedup_window)
+    if dedup_entries is None:
+        dedup_entries = L.remembered_entries(slots)
+    elif dedup_entries != 0:
+        check_whole("dedup_entries", dedup_entries, 1, L.REMEMBERED_MAX)
+        dedup_entries = max(L.REMEMBERED_BUCKET, 1 << (dedup_entries - 1).bit_length())
+    check_durability(durability)
+    if notify not in ("futex", "file"):
+        raise Misuse(f"notify must be futex or file, not {notify!r}")
+    if files > L.FILES_MAX:
+        raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
+    where = queue_path(path)
+    share = -(-data_bytes // files // L.PAGE_BYTES) * L.PAGE_BYTES
+    file_bytes = [share] * files
+    identity = uuid.uuid4()
+    header = L.regions(slots + 1 + files, dedup_entries)
+    fixed = Options(
+        penstock=L.FORMAT,
+        uuid=str(identity),
+        secret=secrets.token_hex(8),
+        slots=slots,
+        data_bytes=share * files,
+        spill_bytes=spill_bytes,
+        lease_s=lease,
+        durability=durability,
+        notify=notify,
+        index_sync_ms=index_sync_ms,
+        max_attempts=max_attempts,
+        backoff=wait,
+        dead_letter=letters,
+        expired=expired,
+        dedup_entries=dedup_entries,
+        dedup_window_s=window_s,
+        kernel_bytes=header[L.H_KERNEL_BYTES],
+        kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
+    )
+
+    header[L.H_UUID], header[L.H_UUID + 1] = fixed.uuid_words
+
+    def fill(mapping: Any, storage: tuple[int, ...]) -> None:
+        words = Words(mapping, str(where))
+        initialise(words, header, [size // L.UNIT_BYTES for size in file_bytes])
+        for i, word in enumerate(storage):
+            words.raw(L.H_BOOT_ID + i, word)
+        words.close()
+
+    create_directory(
+        where, fixed, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
+    )
+    return where

@@ -1,0 +1,302 @@
+"""Owns moves between two queues: dead letters, messages moved by hand or in bulk, and bringing dead letters back.
+
+A message is put into the other queue and confirmed there, under a key of where it comes from, before it leaves this
+one. Whoever dies in between leaves it here; whoever moves it again finds the key there, and it is stored once. The key
+is forgotten only when this queue's disk knows that the message has gone. Never holds two queues' locks at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.codec import encode_meta
+from penstock.errors import LeaseLost, Misuse, PenstockError, QueueExists, QueueFull, QueueNotFound
+from penstock.message import PENDING, Message
+from penstock.store import layout as L
+from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
+from penstock.store.options import BESIDE, DELETE
+from penstock.timequeue.arguments import queue_path
+from penstock.timequeue.making import make
+from penstock.timequeue.puts import Entry, Extra, made
+from penstock.timequeue.retries import EXPIRED, PARKED_US
+
+if TYPE_CHECKING:
+    from penstock.timequeue.timequeue import TimeQueue
+
+log = logging.getLogger("penstock")
+
+LEASE_US = 60 * 1_000_000  # a message that is being moved is ours for at least so long
+SETTLED_AT_ONCE = 64  # moves whose keys are forgotten together, after one index sync
+MOVED_AT_ONCE_MAX = 256  # by a bulk move: confirmed by one sync
+MOVED_AT_ONCE_BYTES = 8 << 20  # and how much of them is in memory
+KEPT = ("x", "a", "b", "l", "d", "r", "e", "y")  # what a message brings to wherever it is moved
+DEAD = ".dead"
+
+Progress = Callable[[int], None]
+Wanted = Callable[[Message], bool]
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _unchanged(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields
+
+
+def _revived(fields: dict[str, Any]) -> dict[str, Any]:
+    """Of a dead letter that is brought back: it starts anew."""
+    expired = fields.get("r") == EXPIRED
+    gone = ("r", "e", "y", "f", "n", "x") if expired else ("r", "e", "y", "f", "n")
+    return {name: value for name, value in fields.items() if name not in gone}
+
+
+class Moves:
+    """The moves out of one queue, and the queues that they go to."""
+
+    def __init__(self, source: TimeQueue) -> None:
+        self._source = source
+        self._opened: dict[Path, TimeQueue] = {}
+        self._unsettled: list[tuple[TimeQueue, list[tuple[int, int]]]] = []  # queue; keys and numbers there
+        self._mutex = threading.Lock()  # for the two above
+
+    # ------------------------------------------------------------ one message
+
+    def give_up(self, message: Message, reason: str, error: str | None = None) -> None:
+        """A message of ours is not to be delivered any more. If its new queue does not take it, it waits here."""
+        options = self._source._mine().options
+        consumer = self._source._consumer
+        try:
+            if options.dead_letter == DELETE or (reason == EXPIRED and options.expired == "drop"):
+                consumer.remove((message,), L.T_DROPPED)
+                return
+            self.dead_letter(message, reason, error)
+        except LeaseLost:
+            raise
+        except (PenstockError, OSError) as failure:
+            log.warning("%s: %s waits, since it could not be moved: %s", self._source.name, message.id, failure)
+            consumer.park(message, PARKED_US)
+
+    def dead_letter(self, message: Message, reason: str, error: str | None = None) -> None:
+        """To the dead-letter queue; where those are deleted, away."""
+        client = self._source._mine()
+        if client.options.dead_letter == DELETE:
+            self._source._consumer.remove((message,), L.T_DROPPED)
+            return
+        history = client.failures.read(message.number, message.slot)
+        if error is not None:
+            history.append((client.clock.wall_us(), error))
+        last = history[-1][1] if history else None
+
+        def dead(fields: dict[str, Any]) -> dict[str, Any]:
+            return {**fields, "r": reason[:1000], "e": error or last, "y": history or None}
+
+        target = self.dead_letters(make_it=True)
+        assert target is not None
+        self._move(target, [message], L.T_DEAD_LETTERED, dead, now=True)
+
+    def move(self, message: Message, to: TimeQueue | str | os.PathLike[str]) -> None:
+        self._move(self.target(to), [message], L.T_MOVED_OUT, _unchanged, now=True)
+
+    # ------------------------------------------------------------ many
+
+    def move_many(
+        self, target: TimeQueue, wanted: Wanted, *, limit: int | None, progress: Progress | None, revive: bool
+    ) -> int:
+        """Messages that wait here and were there when this began, due or not; how many were moved."""
+        source = self._source
+        self._check_other(target)
+        below = source._mine().kernel.get(L.H_NUMBER_NEXT)
+        left = L.SLOTS_MAX if limit is None else limit
+        moved = 0
+        batch: list[Message] = []
+        for seen in source.browse(limit=None):
+            if len(batch) + moved >= left:
+                break
+            if seen.number < below and wanted(seen):
+                taken = source._consumer.take(seen.slot, seen.number, LEASE_US)
+                if taken is not None:
+                    batch.append(taken)
+            if len(batch) >= MOVED_AT_ONCE_MAX or sum(m.body_bytes for m in batch) >= MOVED_AT_ONCE_BYTES:
+                moved += self._move_some(target, batch, revive)
+                batch = []
+                if progress is not None:
+                    progress(moved)
+        if batch:
+            moved += self._move_some(target, batch, revive)
+            if progress is not None:
+                progress(moved)
+        self.settle()
+        return moved
+
+    def _move_some(self, target: TimeQueue, batch: list[Message], revive: bool) -> int:
+        """All of them, or as many as there is room for; what was not moved is given back."""
+        try:
+            try:
+                self._move(target, batch, L.T_MOVED_OUT, _revived if revive else _unchanged, now=revive)
+            except QueueFull:
+                if len(batch) == 1:
+                    raise
+                middle = len(batch) // 2
+                self._move_some(target, batch[:middle], revive)
+                self._move_some(target, batch[middle:], revive)
+        except BaseException:
+            for message in batch:
+                if message.state == PENDING:
+                    with contextlib.suppress(PenstockError):
+                        self._source.release(message)
+            raise
+        return len(batch)
+
+    # ------------------------------------------------------------ the steps of a move
+
+    def _move(self, target: TimeQueue, messages: list[Message], statistic: int, change: Change, *, now: bool) -> None:
+        source = self._source
+        self._check_other(target)
+        for message in messages:
+            source._consumer.extend(message, LEASE_US)  # and still ours
+        items = [self._entry(target, message, change, now) for message in messages]
+        there = set() if target._mine().options.dedup_entries else _moved_before(target)
+        new = [item for item, message in zip(items, messages, strict=True) if self._origin(message) not in there]
+        if new:
+            target._put(new, None, "commit")
+        source._consumer.remove(messages, statistic)
+        with self._mutex:
+            self._unsettled.append((target, [(item.key, item.number) for item in new if item.key]))
+            enough = sum(len(keys) for _, keys in self._unsettled) >= SETTLED_AT_ONCE
+        if enough:
+            self.settle()
+
+    def _check_other(self, target: TimeQueue) -> None:
+        if target._mine().options.uuid == self._source._mine().options.uuid:
+            raise Misuse(f"{self._source.name}: a message cannot be moved to the queue that it is in")
+
+    def _origin(self, message: Message) -> str:
+        return origin_of(self._source._mine().options.uuid, message.number)
+
+    def _entry(self, target: TimeQueue, message: Message, change: Change, now: bool) -> Entry:
+        client = self._source._mine()
+        meta = message.meta
+        fields = {name: value for name in KEPT if (value := getattr(meta, name)) is not None}
+        fields["f"] = client.name
+        fields["n"] = message.attempts
+        fields = {name: value for name, value in change(fields).items() if value is not None}
+        fields["o"] = message.id
+        fields["s"] = self._origin(message)
+        now_us = client.clock.wall_us()
+        deliver_us = 0 if now or message.deliver_us <= now_us else message.deliver_us
+        options = target._mine().options
+        key = origin_key(fields["s"], options.signature) if options.dedup_entries else 0
+        data = _encoded(meta.t, meta.k, meta.h, fields)
+        extra = Extra(fields, L.FLAG_SPECIAL | L.FLAG_REMEMBERED, key, now_us + MOVE_KEPT_US)
+        item = made(message.data, message._codec, data, deliver_us, message.priority, extra)
+        item.moved = True
+        return item
+
+    def settle(self) -> None:
+        """That the moved messages have gone is brought to disk; then nobody will move them again, and the queues that
+        they went to may forget where they came from."""
+        with self._mutex:
+            unsettled, self._unsettled = self._unsettled, []
+        if not unsettled:
+            return
+        self._source._mine().syncs.sync_index()
+        for target, keys in unsettled:
+            if keys and not target.closed:
+                client = target._mine()
+                client.turn(_forget, client, keys)
+
+    # ------------------------------------------------------------ the other queues
+
+    def dead_letters(self, *, make_it: bool) -> TimeQueue | None:
+        """The dead-letter queue; None if there is none and it is not to be made."""
+        options = self._source._mine().options
+        if options.dead_letter == DELETE:
+            return None
+        path = self._source.path
+        where = path.with_name(path.name + DEAD) if options.dead_letter == BESIDE else Path(options.dead_letter)
+        try:
+            return self.target(where)
+        except QueueNotFound:
+            if not make_it:
+                return None
+        with contextlib.suppress(QueueExists):  # somebody else was first
+            make(
+                where,
+                slots=options.slots,
+                data_bytes=options.data_bytes,
+                spill_bytes=options.spill_bytes,
+                lease=options.lease_s,
+                durability=options.durability,
+                notify=options.notify,
+                index_sync_ms=options.index_sync_ms,
+            )
+        return self.target(where)
+
+    def target(self, to: TimeQueue | str | os.PathLike[str]) -> TimeQueue:
+        if isinstance(to, self._source.__class__):
+            return to
+        where = queue_path(to)  # type: ignore[arg-type]
+        with self._mutex:
+            found = self._opened.get(where)
+            if found is None or found.closed:
+                found = self._opened[where] = self._source.__class__(
+                    where, busy_s=self._source._busy_s, clock=self._source._clock
+                )
+            return found
+
+    def close(self) -> None:
+        """The keys of what was not settled stay in the other queues for their time."""
+        with contextlib.suppress(PenstockError, OSError):
+            self.settle()
+        with self._mutex:
+            opened, self._opened = self._opened, {}
+        for queue in opened.values():
+            with contextlib.suppress(PenstockError, OSError):
+                queue.close()
+
+
+def _encoded(type: str | None, key: str | None, headers: dict[str, str] | None, fields: dict[str, Any]) -> bytes:
+    """The meta of a moved message. What went wrong with it is left out if there is no room for it."""
+    for left_out in ((), ("y",), ("y", "e", "r")):
+        try:
+            some = {name: value for name, value in fields.items() if name not in left_out}
+            if "r" in left_out and "r" in fields:
+                some["r"] = fields["r"][:20]
+            return encode_meta(type, key, headers, some)
+        except Misuse as error:
+            refused = error
+    raise refused
+
+
+def _moved_before(target: TimeQueue) -> set[str]:
+    """Where the messages of a queue that remembers nothing came from."""
+    return {m.meta.s for m in target.browse(state="all") if m._special and m.meta.s is not None}
+
+
+def _forget(client: Any, keys: Iterable[tuple[int, int]]) -> None:
+    remembered = client.kernel.remembered
+    now_us = client.clock.wall_us()
+    for key, number in keys:
+        entry = remembered.find(key, now_us)
+        if entry and remembered.number(entry) == number:
+            remembered.forget(entry)
+            if not client.kernel.words.room():
+                client.kernel.commit()
+    client.kernel.commit()
+
+
+def wanted(type: str | None, key: str | None, reason: str | None) -> Wanted:
+    """Which messages: those of this type, key and reason, where one is given."""
+
+    def is_wanted(message: Message) -> bool:
+        return (
+            (type is None or message.type == type)
+            and (key is None or message.key == key)
+            and (reason is None or message.reason == reason)
+        )
+
+    return is_wanted
