@@ -227,6 +227,8 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     assert said("backup", path, tmp_path / "copy")[0]["messages"] == 3
     assert said("export", path, tmp_path / "x.jsonl")[0]["messages"] == 3
     assert said("import", path, tmp_path / "x.jsonl")[0]["imported"] == 3
+    assert said("redrive", path, code=1) == [{"moved": 0, "left": 0}]
+    assert said("move", path, tmp_path / "copy", "--limit", "1", code=2) == []
     assert said("purge", path, "--yes") == [{"removed": 6}]
     assert said("work", path, "builtins:repr", "--until-empty")[0]["event"] == "started"
     assert said("doctor", path)[0]["checks"]

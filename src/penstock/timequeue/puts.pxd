@@ -82,7 +82,7 @@ cpdef Entry made(bytes data, u64 codec, bytes meta, u64 deliver_us, u64 level, E
 
 @cython.locals(item=Entry)
 cpdef Entry file_entry(object source, u64 now_us, object deliver_at, object delay, object priority, object type,
-                       object key, object headers)
+                       object key, object headers, Extra extra=*)
 
 @cython.locals(items=list)
 cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,

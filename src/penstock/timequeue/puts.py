@@ -257,9 +257,10 @@ def file_entry(
     type: str | None,
     key: str | None,
     headers: dict[str, str] | None,
+    extra: Extra | None = None,
 ) -> Entry:
     """An entry whose body is copied out of ``source`` into a file, when it has a slot."""
-    item = entry(L.SPILL.pack(0, 0), now_us, deliver_at, delay, priority, type, key, headers)
+    item = entry(L.SPILL.pack(0, 0), now_us, deliver_at, delay, priority, type, key, headers, extra)
     item.source = source
     item.spilled_bytes = source.known_bytes
     item.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT

@@ -165,6 +165,7 @@ class TimeQueue:
         timeout: float | None = None,
         durability: str | None = None,
         progress: SourceProgress | None = None,
+        **special: Unpack[Special],
     ) -> str:
         """``put`` of the bytes of a file: of a path, or of what can be read from an open binary file. Its id.
 
@@ -180,14 +181,15 @@ class TimeQueue:
         (3145728, 1000, 3145723, b'\\x00\\x00\\x00\\x00\\x00')
         """
         options = self._mine().options
-        now_us = 0 if delay is None else self._clock.wall_us()
+        now_us = self._clock.wall_us()
+        extra = self._specials.of(special, now_us) if special else None
         # What is kept in memory is bounded, whatever spill_bytes is.
         with Source(source, kept_bytes=min(options.spill_bytes, PIECE_BYTES), progress=progress) as opened:
             if opened.is_whole:
                 opened.require_unchanged()
-                item = entry(opened.head, now_us, deliver_at, delay, priority, type, key, headers)
+                item = entry(opened.head, now_us, deliver_at, delay, priority, type, key, headers, extra)
             else:
-                item = file_entry(opened, now_us, deliver_at, delay, priority, type, key, headers)
+                item = file_entry(opened, now_us, deliver_at, delay, priority, type, key, headers, extra)
             self._put([item], timeout, durability)
         return item.id(self._id_prefix)
 
