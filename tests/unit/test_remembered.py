@@ -157,3 +157,28 @@ def test_without_a_kernel_what_is_there_is_known(path: Path) -> None:
     with penstock.open(path) as q:
         assert q.put(b"", dedup_id="here") == here
         assert q.put(b"", dedup_id="other") != here
+
+
+@pytest.mark.parametrize("slots", [5, 40])
+def test_other_sizes_keep_what_is_known_and_who_is_putting(path: Path, slots: int) -> None:
+    with penstock.create(path, slots=10, data_bytes=1 << 16, dedup_entries=ENTRIES) as q:
+        gone = q.put(b"gone", dedup_id="gone")
+        q.get().ack()
+        here = q.put(b"here", dedup_id="here")
+    penstock.timequeue.resize_queue(path, slots=slots)
+    assert check_queue(path) == []
+    with penstock.open(path) as q:
+        assert (q.put(b"", dedup_id="gone"), q.put(b"", dedup_id="here")) == (gone, here)
+        assert q.put(b"", dedup_id="new") not in (gone, here)
+
+
+def test_an_upgrade_gives_a_queue_of_before_a_table(path: Path) -> None:
+    with penstock.create(path, slots=10, data_bytes=8192, dedup_entries=0) as q:
+        q.put(b"m")
+        with pytest.raises(penstock.Misuse, match="penstock upgrade"):
+            q.put(b"n", dedup_id="a")
+    assert penstock.timequeue.upgrade_queue(path).changed
+    assert not penstock.timequeue.upgrade_queue(path).changed
+    with penstock.open(path) as q:
+        assert q.put(b"n", dedup_id="a") == q.put(b"n", dedup_id="a")
+        assert [m.data for m in q.get_many(5)] == [b"m", b"n"]
