@@ -22,12 +22,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ["--guests", "40", "--seconds", "2", "--senders", "2", "--receivers", "3"]
 
 
-def _start(*arguments: str, temporary: Path | None = None) -> subprocess.Popen[str]:
+def _start(*arguments: str, temporary: Path | None = None, example: str = "wakeup.py") -> subprocess.Popen[str]:
     # The same penstock as these tests run: compiled or interpreted.
     environment = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])}
     if temporary is not None:
         environment["TMPDIR"] = str(temporary)
-    command = [sys.executable, str(EXAMPLES / "wakeup.py"), *arguments]
+    command = [sys.executable, str(EXAMPLES / example), *arguments]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -68,6 +68,40 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     text, _ = process.communicate(timeout=20)
     assert process.returncode == 2 and "not empty" in text
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
+
+
+SAID = {
+    "jobs.py": (
+        ["--jobs", "30"],
+        r"is killed.*27 thumbnails; 3 dead letters.*max_attempts after 3 attempts.*has its thumb",
+    ),
+    "reminders.py": (["--seconds", "0.5"], r"cancelled.*4 reminders, 4 asked for twice, 1 no longer worth it"),
+}
+
+
+@pytest.mark.parametrize("example", SAID)
+def test_an_example_does_what_it_says(tmp_path: Path, example: str) -> None:
+    arguments, said = SAID[example]
+    process = _start(*arguments, temporary=tmp_path, example=example)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, text
+    assert re.search(said, text, re.DOTALL), text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("example", SAID)
+def test_an_example_that_is_interrupted_leaves_no_process_and_no_files(tmp_path: Path, example: str) -> None:
+    process = _start(temporary=tmp_path, example=example)
+    while not list(tmp_path.glob("*/*/queue.json")) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in text, text
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
