@@ -292,4 +292,4 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_the_readme_is_about_two_screens() -> None:
-    assert len(README.splitlines()) <= 140
+    assert len(README.splitlines()) <= 145
