@@ -36,13 +36,20 @@ TITLES = {
     "u": "Spark: memory of the driver's Python process, {spark_backlog:,} waiting, batches of 100,000",
     "v": "consumer with prefetch 100, get + ack",
     "w": "asyncio: put, get + ack, single",
+    "x": "put + get by type + ack, single, against messages without a type",
+    "y": "put + get + ack, single, with exclusive keys, against messages without a key",
+    "1": "put + get + ack of a rare type, {deep:,} others waiting against 1,000",
     "z": "put, get + ack with a dedup id, single",
 }
 UNITS = (
-    dict.fromkeys("abcdefgmnprsvwz", RATE) | dict.fromkeys("hilt", SECONDS) | dict.fromkeys("q", SHARE) | {"u": BYTES}
+    dict.fromkeys("abcdefgmnprsvwz", RATE)
+    | dict.fromkeys("hiltxy1", SECONDS)
+    | dict.fromkeys("q", SHARE)
+    | {"u": BYTES}
 )
 DURABLE = "lmn"
 SPARK = "pqrstu"
+CLASSES = "xy1"
 LETTERS = "".join(TITLES)
 
 
@@ -98,6 +105,9 @@ TARGETS = (
     Target("v", "batches of 100", 0.7),
     Target("w", "blocking", 0.5),
     Target("z", "plain", 1 / 1.5),  # at most 1.5 times as long
+    Target("x", "neither type nor key", 1.5, at_least=False),
+    Target("y", "neither type nor key", 1.5, at_least=False),
+    Target("1", "1,000 others", 3, at_least=False),
 )
 
 

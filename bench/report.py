@@ -150,7 +150,7 @@ def _targets_table(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
         show = factor if verdict.reference else PLAIN.get(verdict.scenario, duration)
-        subject = verdict.subject.partition(",")[0] if verdict.scenario in "ghpu" else verdict.subject
+        subject = verdict.subject.partition(",")[0] if verdict.scenario in "ghpu1" else verdict.subject
         rows.append(
             [
                 f"{verdict.scenario}  {subject}",

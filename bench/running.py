@@ -7,10 +7,22 @@ import time
 from pathlib import Path
 
 from bench import restore_speed
-from bench.plan import BODY_SIZES, ONE_SIZE, PRODUCERS, PRODUCERS_MORE, SHARING_TARGETS, SPARK, Sizes, count_for
+from bench.plan import (
+    BODY_SIZES,
+    CLASSES,
+    ONE_SIZE,
+    PRODUCERS,
+    PRODUCERS_MORE,
+    SHARING_TARGETS,
+    SPARK,
+    Sizes,
+    count_for,
+)
 from bench.report import body
 from bench.results import OURS, Results
 from bench.scenarios import consuming, durable, memory, processes, remembering, spark, throughput, timing
+from bench.scenarios.classes import BODY_BYTES as CLASSED_BYTES
+from bench.scenarios.classes import Classes
 from bench.scenarios.depth import Depth
 from bench.scenarios.scheduled import Scheduled
 from bench.systems.interface import System
@@ -29,6 +41,7 @@ class Run:
         self._start = time.monotonic()
         self._scheduled: dict[tuple[str, int], Scheduled] = {}
         self._depth: Depth | None = None
+        self._classes: Classes | None = None
 
     def all(self) -> Results:
         for number in range(self.sizes.rounds):
@@ -37,6 +50,8 @@ class Run:
             prepared.finish()
         if self._depth:
             self._depth.finish()
+        if self._classes:
+            self._classes.finish()
         if "k" in self.wanted:
             self._say("memory: streaming")
             self.results.memory = memory.stream(self.below, stream_bytes=int(self.sizes.stream_gb * 1e9))
@@ -107,6 +122,15 @@ class Run:
             if self._depth is None:
                 self._depth = Depth(self._directory("depth"), deep=self.sizes.deep)
             self.results.add_depth(number, self._depth.round())
+        if self.wanted & set(CLASSES):
+            self._classed(number)
+
+    def _classed(self, number: int) -> None:
+        self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(sorted(self.wanted & set(CLASSES)))}")
+        if self._classes is None:
+            self._classes = Classes(self._directory("classes"), deep=self.sizes.deep, wanted=self.wanted)
+        for (letter, system), seconds in self._classes.round().items():
+            self.results.add_delays(letter, CLASSED_BYTES, system, number, seconds)
 
     def _consuming(self, number: int) -> None:
         """Penstock alone, in two ways."""

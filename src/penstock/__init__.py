@@ -37,6 +37,7 @@ from penstock.store.backoff import Backoff
 from penstock.store.words import compiled
 from penstock.timequeue import (
     Draft,
+    Group,
     MessageIds,
     Stats,
     TimeQueue,
@@ -57,6 +58,7 @@ __all__ = [
     "ClaimLost",
     "Corrupt",
     "Draft",
+    "Group",
     "ImportStopped",
     "LeaseLost",
     "Message",

@@ -12,6 +12,7 @@ from penstock.message import Message
 
 Delay = float | timedelta
 Moment = float | datetime
+Names = str | Iterable[str]
 
 
 class MessageConsumer(Protocol):
@@ -82,8 +83,28 @@ class Queue(Protocol):
         durability: str | None = None,
     ) -> Sequence[str]: ...
 
-    def get(self, timeout: float | None = None, *, block: bool = True, lease: float | None = None) -> Message: ...
-    def get_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]: ...
+    def get(
+        self,
+        timeout: float | None = None,
+        *,
+        block: bool = True,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+    ) -> Message: ...
+
+    def get_many(
+        self,
+        most: int,
+        *,
+        wait: float = 0.0,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+        group: str | None = None,
+    ) -> list[Message]: ...
+
+    def groups(self, *, by: str | None = None, limit: int | None = None) -> Sequence[Any]: ...
     def ack(self, message: Message, *, durable: bool = False) -> None: ...
     def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
     def release(self, message: Message, *, delay: Delay | None = None) -> None: ...

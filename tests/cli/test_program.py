@@ -21,7 +21,7 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work peek tail ls stat top cancel purge redrive move claims publishers check repair "
+        "create put get work peek tail ls stat top groups cancel purge redrive move claims publishers check repair "
         "resize upgrade backup export import doctor bench completion"
     )
 

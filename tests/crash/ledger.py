@@ -123,10 +123,11 @@ class Ledger:
                     for sent in batch
                     if sent.token not in there and not sent.may_be_gone(at)
                 ]
+        return wrong + self._judge_order(here)
+
+    def _judge_order(self, here: list[Found]) -> list[str]:
         order = [(-one.priority, one.deliver_us, one.number) for one in here]
-        if order != sorted(order):
-            wrong.append(f"not in the order of delivery: {order}")
-        return wrong
+        return [] if order == sorted(order) else [f"not in the order of delivery: {order}"]
 
     def _must(self, sent: Sent, at: int, synced: int) -> bool:
         if not sent.ok or sent.may_be_gone(at):

@@ -44,6 +44,7 @@ UNNOTICED_HEADER = {
     "H_CLIENTS_HIGH": "as long as it covers all clients that hold something",
     "H_WAKE": "a futex: changes are all that counts",
     "H_SLEEPERS": "somebody is woken for nothing, or looks after a second",
+    "H_CHOOSERS": "likewise",
     "H_ROOM": "as H_WAKE",
     "H_ROOM_SLEEPERS": "as H_SLEEPERS",
     "H_SYNC_BEGUN": "a counter of this boot; restore begins anew",
@@ -72,7 +73,7 @@ UNNOTICED_SLOT = {
     "S_OWNER": "read only while the message is pending",
     "S_CHAIN": "read only while the message is pending or the slot vacant",
     "S_GAP": "read only where there is a gap behind the record",
-    "S_CLASS_LINKS": "reserved",
+    "S_CLASS_LINKS": "read only where the message has a key",
     "S_CLASS": "reserved",
     "S_INFO": "attempts have no second copy",
 }

@@ -16,6 +16,7 @@ import pytest
 import penstock
 from penstock import QueueEmpty, QueueFull
 from penstock.store import layout as L
+from penstock.timequeue.leases import Wanted, wanted
 from penstock.timequeue.puts import entry
 from tests.conftest import Queues, SimulatedClock
 from tests.fault.processes import Child
@@ -133,6 +134,7 @@ class Actor:
     timed_out: int | None = None
     naps: int = 0  # sleeps that may still end by themselves, or by a signal
     jobs: tuple[str, ...] = ()  # what it still has to do
+    wants: str | None = None  # the type that it takes alone
 
 
 State = tuple[bytes, tuple[Actor, ...], tuple[tuple[int, int], ...]]
@@ -219,7 +221,7 @@ class World:
     def _look(self, i: int, actor: Actor) -> Actor:
         queue = self._clients[i]
         client = queue._client
-        look = queue._consumer.look(1, 60_000_000, None, actor.timed_out)
+        look = queue._consumer.look(1, 60_000_000, None, actor.timed_out, self._wanted(actor))
         if not look.deliveries:
             return replace(actor, phase="armed", seen=look.seen, nap_s=look.sleep_s, timed_out=None)
         if not self._stay:
@@ -228,6 +230,9 @@ class World:
         slot = client.kernel.chain_head(client.index)
         client.turn(lambda: (client.kernel.ack(slot, client.index, 0), client.kernel.commit()))
         return replace(actor, phase="look", timed_out=None)
+
+    def _wanted(self, actor: Actor) -> Wanted | None:
+        return wanted((actor.wants,), (), self._clients[0]._client.signature) if actor.wants else None
 
     def _arm(self, i: int, actor: Actor) -> Actor:
         client = self._clients[i]._client
@@ -251,6 +256,12 @@ class World:
             queue.put(b"x", delay=0.5)
         elif job == "sooner":
             queue.put(b"x", delay=0.25, priority=1)
+        elif job in ("a", "b"):
+            queue.put(b"x", type=job)
+        elif job == "a later":
+            queue.put(b"x", type="a", delay=0.5)
+        elif job == "b and a":
+            queue.put_many([penstock.Draft(body=b"x", type="b"), penstock.Draft(body=b"y", type="a")])
         elif job == "batch":
             queue.put_many([b"x", b"y"])
         elif job == "mixed batch":
@@ -267,14 +278,16 @@ class World:
 
     def assert_nobody_is_forgotten(self, state: State, way: tuple[str, ...]) -> None:
         """In a state in which nothing happens any more by itself."""
-        kernel, actors, _ = state
-        self._mapping[:] = kernel
+        words, actors, _ = state
+        self._mapping[:] = words
         now_us = self._clock.wall_us()
         waiting = [a for a in actors if a.phase == "asleep" and a.role == "receiver"]
-        due = self._clients[0]._client.kernel.due(now_us)
-        assert not (waiting and due), f"a message is due and all sleep, after {way}"
-        next_due_us = self._next_due_us()
+        kernel = self._clients[0]._client.kernel
         for actor in waiting:
+            choice = self._wanted(actor)
+            due = kernel.due(now_us) if choice is None else kernel.classes.choose(choice.choice, now_us)
+            assert not due, f"a message is due and all sleep, after {way}"
+            next_due_us = self._next_due_us() if choice is None else kernel.classes.next_us
             soon = not next_due_us or actor.nap_s <= (next_due_us - now_us) / 1e6
             assert soon, f"sleeps past the next delivery time, after {way}"
         blocked = [a for a in actors if a.phase == "asleep" and a.role == "producer"]
@@ -350,6 +363,29 @@ def test_no_schedule_of_arm_check_and_sleep_forgets_a_receiver(
     actors = _receivers(receivers, naps=naps_of.get(receivers, 0)) + _senders(*jobs)
     held = sum(each.count("release") for each in jobs)
     states, quiet = _follow_every_schedule(World(queue, clock, actors, stay=stay, full=held))
+    assert quiet > 0
+    print(f"{states} states, {quiet} quiet")
+
+
+CHOOSERS = {
+    "each its own type": (["a", "b"], [("a",), ("b",)]),
+    "one of them wants anything": (["a", None], [("a",), ("b",)]),
+    "what is not wanted comes first": (["a", "a"], [("b", "a")]),
+    "later is enough": (["a", "b"], [("a later",), ("b",)]),
+    "later, with others": (["a", None], [("a later", "now")]),
+    "a batch of both": (["a", "b", None], [("b and a",)]),
+    "two that want anything": (["a", None, None], [("a",), ("now",)]),
+}
+
+
+@pytest.mark.damages  # the kernel goes back in time, the data does not
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_no_schedule_forgets_a_receiver_that_chooses(queue: Queues, clock: SimulatedClock, name: str) -> None:
+    """Who takes one goes: what is left then is for those that are left, if they want it."""
+    wants, jobs = CHOOSERS[name]
+    naps = 1 if len(wants) < 3 and THOROUGH else 0
+    actors = [Actor("receiver", "look", naps=naps, wants=want) for want in wants] + _senders(*jobs)
+    states, quiet = _follow_every_schedule(World(queue, clock, actors, stay=False, full=0))
     assert quiet > 0
     print(f"{states} states, {quiet} quiet")
 

@@ -64,12 +64,20 @@ class Model:
     def waiting(self) -> list[Entry]:
         return [e for e in self.entries if e.owner is None]
 
+    def listed(self) -> list[Entry]:
+        """All that is not held back by something else."""
+        return self.waiting()
+
+    def deliverable(self) -> list[Entry]:
+        """Of these, what is asked for."""
+        return self.listed()
+
     def pending(self) -> list[Entry]:
         return sorted((e for e in self.entries if e.owner is not None), key=lambda e: (e.lease_us, e.arrival))
 
     def _heads(self, priority: int, now_us: int | None) -> list[Entry]:
         """The first ready one and the first timed one (due by ``now_us``, or any) of a priority."""
-        here = [e for e in self.waiting() if e.priority == priority]
+        here = [e for e in self.deliverable() if e.priority == priority]
         ready = sorted((e for e in here if e.ready), key=lambda e: e.arrival)
         timed = sorted((e for e in here if not e.ready), key=lambda e: (e.deliver_us, e.arrival))
         if now_us is not None:
@@ -161,6 +169,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     SLOTS: ClassVar[int]
     DATA_BYTES: ClassVar[int]
+    OPTIONS: ClassVar[dict[str, Any]] = {}  # of the queue, besides
     FILES: ClassVar[int] = 0  # data files elsewhere; none: one in the queue's own directory
     BODIES: ClassVar[list[int]]
 
@@ -179,6 +188,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             durability="relaxed",
             data_dirs=[self.folder / f"disk{n}" for n in range(self.FILES)],
             clock=self.clock,
+            **self.OPTIONS,
         )
         self.clients: list[penstock.TimeQueue] = [first]
         self.handles: list[Handle] = []
@@ -433,7 +443,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
         waiting, pending = len(self.model.waiting()), len(self.model.pending())
         assert (stats.waiting, stats.pending, stats.filling) == (waiting, pending, 0)
         assert stats.vacant + stats.kept == self.SLOTS - waiting - pending
-        assert stats.ready == sum(e.ready for e in self.model.waiting())
+        assert stats.ready == sum(e.ready for e in self.model.listed())
+        assert stats.ready + stats.timed + stats.held == stats.waiting
         assert len(stats.clients) == len(self.clients)
         if self.steps % 3 == 0:
             self._browse(queue)
@@ -451,6 +462,16 @@ class QueueAgainstModel(RuleBasedStateMachine):
         spilled = sum(1 for _ in (self.folder / "queue" / "bodies").iterdir())
         assert spilled <= len(self.model.entries) + queue.stats().kept
 
+    def _empty(self, queue: penstock.TimeQueue) -> None:
+        """What is due comes out and is done, until nothing is left."""
+        while self.model.entries:
+            expected = self.model.look(0, len(self.model.entries), 1)
+            found = queue.get_many(len(expected) + 1)
+            assert [m.id for m in found] == [e.id for e in expected]
+            queue.ack_many(found)
+            for entry in expected:
+                self.model.remove(entry)
+
     def teardown(self) -> None:
         try:
             # All that is left comes out in the model's order, and then nothing is used any more.
@@ -465,11 +486,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
             self.clients = [queue]
             self.clock.set_wall(max(self.clock.now_s, WALL_START_S) + 1000 * 86_400)  # past every time that was given
             self.clock.advance(7200)
-            expected = self.model.look(0, len(self.model.entries) or 1, 1)
-            found = queue.get_many(len(expected) + 1)
-            assert [m.id for m in found] == [e.id for e in expected]
-            assert len(expected) == len(self.model.entries)
-            queue.ack_many(found, durable=True)
+            self._empty(queue)
+            queue.sync_index()
             stats = queue.stats()
             assert (stats.vacant, stats.used_bytes, stats.spilled_bytes) == (self.SLOTS, 0, 0)
             assert list((self.folder / "queue" / "bodies").iterdir()) == []

@@ -25,6 +25,7 @@ PAGES = [
     "docs/consumers.md",
     "docs/format.md",
     "docs/guarantees.md",
+    "docs/selecting.md",
     "docs/spark.md",
     "docs/stdlib.md",
 ]
@@ -138,6 +139,19 @@ def test_the_examples_of_consumers_run(path: Path, capsys: Any) -> None:
         asyncio.run(names["main"]())
         assert handled == ["a", "last", "b", "bad", "c", "e", {"order": 7}]
         assert q.stats().acks == 6
+
+
+def test_the_examples_of_types_keys_and_groups_run(path: Path, capsys: Any) -> None:
+    with penstock.create(path, durability="relaxed") as q:
+        first, second = _blocks(TEXTS["docs/selecting.md"], "python")[:2]
+        names: dict[str, Any] = {"q": q}
+        exec(first, names)
+        assert names["message"].type == "refund"
+        assert [m.key for m in names["messages"]] == ["example.com"]
+        q.put_many([b"a", b"b"], key="example.com")
+        exec(second, names)
+        assert capsys.readouterr().out.startswith("example.com 2 2 ")
+        assert names["messages"] == [] and q.qsize() == 0
 
 
 COMMANDS = sorted(

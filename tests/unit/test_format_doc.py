@@ -15,6 +15,7 @@ from penstock import codec
 from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.files import body_name
+from penstock.store.hashes import Hashes, hash_of
 from penstock.store.kernel import Kernel
 from penstock.store.words import Words
 
@@ -31,9 +32,11 @@ STRUCTURES = {
     "P_": L.PUBLISHER_WORDS * L.WORD_BYTES,
     "D_": L.REMEMBERED_WORDS * L.WORD_BYTES,
     "S_": L.SLOT_BYTES,
+    "B_": L.CLASS_WORDS * L.WORD_BYTES,
+    "X_": L.TREE_WORDS * L.WORD_BYTES,
     "R_": L.RECORD_BYTES,
 }
-WHOLE = ("J_", "S_", "R_", "D_")  # no byte of these is left over
+WHOLE = ("J_", "S_", "R_", "D_", "X_")  # no byte of these is left over
 
 
 class Table(NamedTuple):
@@ -161,6 +164,7 @@ def test_the_regions_are_documented_in_their_order_with_their_sizes() -> None:
     assert rows[6][2].startswith(str(L.NAMES_BYTES))
     assert rows[7][2].startswith(f"`H_SLOTS` slots of {L.SLOT_BYTES} bytes")
     assert f"of {L.REMEMBERED_WORDS * L.WORD_BYTES} bytes" in rows[8][2]
+    assert rows[9][2].startswith(f"`H_SLOTS` entries of {L.TREE_WORDS * L.WORD_BYTES} bytes")
 
 
 def test_the_number_of_classes_is_as_described() -> None:
@@ -239,6 +243,25 @@ def test_the_level_of_a_number_is_as_described(kernel: Kernel) -> None:
     levels = [kernel.order.level(number) for number in numbers]
     assert levels == [PAGE["level"](number) for number in numbers]
     assert max(levels[:70_000]) >= 4  # else the comparison would show little
+
+
+def test_the_height_of_a_number_is_as_described(kernel: Kernel) -> None:
+    trees = kernel.classes.trees
+    for number in [*range(1000), *_some(L.MASK48)]:
+        kernel.words.raw(kernel.slots_at + 5 * L.SLOT_WORDS, kernel.word_of(5, number, L.STATE_WAITING))
+        assert trees.height_of(5) == PAGE["height"](number)
+
+
+@pytest.mark.parametrize("text", ["", "a", "example", "12345678", "123456789", "grüße@example.com" * 9, "x" * 70_000])
+@pytest.mark.parametrize("is_key", [False, True])
+def test_the_hash_of_a_type_or_key_is_as_described(text: str, is_key: bool) -> None:
+    secret = 0xFEDCBA9876543210
+    expected = PAGE["class_hash"](text, secret, is_key)
+    assert hash_of(text, secret, is_key) == expected
+    if len(text) < 60_000:
+        hashes = Hashes(secret)
+        assert hashes.read(codec.encode_meta(None if is_key else text, text if is_key else None, {"a": "b"}))
+        assert (hashes.type_hash, hashes.key_hash) == ((0, expected) if is_key else (expected, 0))
 
 
 def test_the_identity_word_is_as_described(kernel: Kernel) -> None:
@@ -353,6 +376,7 @@ def test_the_header_of_a_new_queue_is_as_described(path: Path) -> None:
     rows = table("Header", "name", "byte", "bytes", "meaning")
     reserved = {str(_name(row[0])) for row in rows if "*reserved*" in row[3].lower()}
     assert reserved >= {"H_EPOCH", "H_CHANGE"}
+    assert word("H_FEATURES") == L.FEATURE_CLASSES | L.FEATURE_REMEMBERED
     assert not any(word(name) for name in reserved)
     named = bytearray(L.HEADER_WORDS * L.WORD_BYTES)
     for name, (byte, size) in WORDS.items():

@@ -30,6 +30,7 @@ def sizes(slots: int) -> dict[int, int]:
         L.H_CLASSES_AT: L.class_entries(slots) * L.CLASS_WORDS * L.WORD_BYTES,
         L.H_NAMES_AT: L.NAMES_BYTES,
         L.H_SLOTS_AT: slots * L.SLOT_BYTES,
+        L.H_TREES_AT: slots * L.TREE_WORDS * L.WORD_BYTES,
     }
 
 
@@ -46,13 +47,22 @@ def test_regions_are_page_aligned_and_do_not_overlap(slots: int) -> None:
 
 
 @pytest.mark.parametrize("slots", SLOTS)
+def test_a_kernel_without_trees_is_as_it_was(slots: int) -> None:
+    header, before = L.regions(slots), L.regions(slots, trees=False)
+    assert before[L.H_FEATURES] == before[L.H_TREES_AT] == 0
+    assert before[L.H_KERNEL_BYTES] == header[L.H_TREES_AT] * L.WORD_BYTES
+    differ = {word for word in header if header[word] != before[word]}
+    assert differ == {L.H_FEATURES, L.H_TREES_AT, L.H_KERNEL_BYTES}
+
+
+@pytest.mark.parametrize("slots", SLOTS)
 def test_every_word_of_a_kernel_has_an_index_of_32_bits(slots: int) -> None:
     assert L.regions(slots)[L.H_KERNEL_BYTES] // L.WORD_BYTES <= 1 << 32
 
 
 @pytest.mark.parametrize("slots", SLOTS)
 def test_a_kernel_is_little_more_than_its_slots(slots: int) -> None:
-    assert L.regions(slots)[L.H_KERNEL_BYTES] <= slots * 136 + 220_000
+    assert L.regions(slots)[L.H_KERNEL_BYTES] <= slots * 168 + 225_000
 
 
 def test_regions_describe_themselves() -> None:

@@ -86,3 +86,23 @@ def test_what_it_had_found_went_to_others_and_there_is_more_behind(
         assert claim is not None and claim.count == 5
         q.ack_many(q.get_many(20))
         assert receiver.claim(5, selection=selection) is None
+
+
+def test_the_next_of_an_exclusive_key_is_found_when_the_last_is_done(queue: Queues, clock: SimulatedClock) -> None:
+    """It comes to a place that the walk has passed."""
+    q = queue(exclusive_keys=True)
+    q.put_many(["first", "second"], key="k", type="t")
+    q.put("other", type="t")
+    selection = Selection(q._mine(), types=("t",))
+    assert selection.look(10) == 2
+    with q.receiver("r") as receiver:
+        claim = receiver.claim(10, selection=selection)
+        assert claim is not None and claim.count == 2
+        clock.advance(2)
+        assert receiver.claim(10, selection=selection) is None
+        receiver.commit(claim.number)
+        clock.advance(2)
+        claim = receiver.claim(10, selection=selection)
+        assert claim is not None and claim.count == 1
+        receiver.commit(claim.number)
+    assert q.qsize() == 0

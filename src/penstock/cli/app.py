@@ -25,6 +25,7 @@ from penstock.cli import (
     exits,
     export,
     get,
+    groups,
     import_,
     ls,
     move,
@@ -45,7 +46,7 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, peek, tail, ls, stat, top, cancel, purge, redrive, move, claims, publishers, check,
+    create, put, get, work, peek, tail, ls, stat, top, groups, cancel, purge, redrive, move, claims, publishers, check,
     repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ EXAMPLES = examples(
     "penstock create orders",
     "penstock create orders --slots 1M --data-bytes 2G --durability relaxed",
     "penstock create orders --max-attempts 5 --backoff 1s --backoff-factor 2 --backoff-most 10m",
+    "penstock create orders --exclusive-keys",
     "penstock create orders --data-dir /disk1/queues --data-dir /disk2/queues",
 )
 
@@ -78,6 +79,9 @@ def create(
     dedup_entries: Annotated[
         int | None, typer.Option(parser=count, metavar="COUNT", help="How many of them.", show_default="as slots")
     ] = None,
+    exclusive_keys: Annotated[
+        bool, typer.Option("--exclusive-keys", help="Of each key deliver one message at a time, in order.")
+    ] = False,
     data_dir: Annotated[
         list[Path] | None, typer.Option(help="Spread the data over these directories (repeat).", show_default=False)
     ] = None,
@@ -102,6 +106,7 @@ def create(
             expired=expired.value,
             dedup_window=dedup_window,
             dedup_entries=dedup_entries,
+            exclusive_keys=exclusive_keys,
             data_dirs=data_dir or (),
             kernel_dir=kernel_dir,
             progress=lambda done: bar.advance(task, done),
@@ -118,6 +123,7 @@ def create(
                 "spill_bytes": spill_bytes,
                 "lease_s": lease,
                 "durability": durability.value,
+                "exclusive_keys": exclusive_keys,
             }
         )
     else:

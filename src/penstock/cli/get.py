@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,8 @@ EXAMPLES = examples(
     "penstock get orders --count 100 --batch 100 > orders.txt",
     'penstock get orders --follow | while read -r line; do echo "$line"; done',
     "penstock get orders --follow --timeout 0 > everything-that-is-due.txt",
+    "penstock get orders --type invoice --type refund",
+    "penstock get mails --key example.com --count 500 --batch 500",
     "penstock get orders --keep",
     "penstock get images --output image.iso",
 )
@@ -61,6 +64,12 @@ def get(
     lease: Annotated[
         float | None, typer.Option(parser=span_s, metavar="TIME", help="Keep them so long at most while writing.")
     ] = None,
+    type: Annotated[
+        list[str] | None, typer.Option("--type", help="Only messages of this type (repeat).", show_default=False)
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="Only messages with this key (repeat).", show_default=False)
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="The bytes of the bodies alone, no newline after each.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file, as with --raw, instead of the terminal.")
@@ -83,9 +92,10 @@ def get(
     done = lost = 0
     bars = progress(DownloadColumn(binary_units=True), show=output is not None)
     with Held() as held, _outlet(held, output) as out, open_queue(queue) as q, bars as bar:
+        take = partial(q.get_many, wait=wait_s, lease=lease, type=type or None, key=key or None)
         while follow or done < count:
             most = batch if follow else min(batch, count - done)
-            found = held.interruptible(q.get_many, most, wait=wait_s, lease=lease)
+            found = held.interruptible(take, most)
             if not found:
                 break
             Writing(out, form, found, bar).write()

@@ -46,6 +46,9 @@ cdef class Claiming:
     @cython.locals(count=u64, slot=u64, first=bint)
     cpdef u64 take(self, u64[::1] rows, u64 most, u64 room_units, bint empty, u64 now_us, u64 entry,
                    u64 claim, u64 due_us, u64 below) except? 0
+    @cython.locals(units=u64)
+    cdef u64 _take_one(self, u64 slot, u64[::1] rows, u64 index, u64 room_units, bint empty, u64 now_us, u64 entry,
+                       u64 claim, u64 below) except? 0
     @cython.locals(which=u64, rival=u64, first=u64, begun=u64, last=u64, at=u64, units=u64)
     cdef u64 _take_run(self, u64 slot, u64[::1] rows, u64 index, u64 end, u64 room_units, bint empty, u64 now_us,
                        u64 entry, u64 claim, u64 due_us, u64 below) except? 0

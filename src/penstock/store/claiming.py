@@ -182,8 +182,40 @@ class Claiming:
             if slot == 0:
                 break
             first = empty and count == 0
+            if self.kernel.is_classed(slot):
+                count += self._take_one(slot, rows, count, room_units, first, now_us, entry, claim, below)
+                continue
             count += self._take_run(slot, rows, count, most, room_units, first, now_us, entry, claim, due_us, below)
         return count
+
+    def _take_one(
+        self,
+        slot: int,
+        rows: Any,
+        index: int,
+        room_units: int,
+        empty: bool,
+        now_us: int,
+        entry: int,
+        claim: int,
+        below: int,
+    ) -> int:
+        """Claim a message that is in the trees: it leaves them too, and others of its key may have to wait for it."""
+        units = self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_PLACE) & L.PLACE_MASK
+        if self.kernel.number(slot) >= below:
+            self.late = True
+            self.more = False
+            return 0
+        if self.used_units + units > room_units and not empty:
+            self.more = False
+            return 0
+        self._claim(slot, now_us, entry, claim)
+        self.row(rows, index, slot)
+        self._claimed(entry, claim, 1)
+        self.used_units += units
+        if self.kernel.spilled(slot):
+            self.more = False
+        return 1
 
     def _take_run(
         self,
@@ -207,7 +239,7 @@ class Claiming:
         begun = index  # where this transaction began
         last = self.last(entry)
         while slot != 0 and index < end:
-            if index > first and not self._is_next(slot, which, rival, due_us):
+            if index > first and (self.kernel.is_classed(slot) or not self._is_next(slot, which, rival, due_us)):
                 break
             if self.kernel.number(slot) >= below:
                 self.late = True
@@ -369,6 +401,7 @@ class Claiming:
             slot < self.slots
             and self.kernel.field(slot, L.S_WORD) == self.kernel.word_of(slot, number, L.STATE_WAITING)
             and self.kernel.field(slot, L.S_DELIVER_US) == deliver_us
+            and not (self.kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_HELD
         )
 
     def count_due(self, which: int, after_us: int, number: int, now_us: int, most: int) -> int:
@@ -430,11 +463,12 @@ class Claiming:
     def _attach(self, slot: int, entry: int, claim: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS
         chain = self._at(entry) + L.N_CHAIN
-        self.order.remove(self.kernel.list_of(slot), slot)
+        self.kernel._leave(slot)
         # Raw: owner and claim mean nothing for a slot that waits, which this one is again if we don't commit.
         self.words.raw(at + L.S_OWNER, self.owner(entry))
         self.words.raw(at + L.S_LEASE_US, claim)
         self.kernel._set_word(slot, self.kernel.number(slot), L.STATE_CLAIMED)
+        self.kernel._take_up(slot)
         ends = self.words.load(chain)
         last = ends >> 32
         self.kernel._set_chain(slot, 0, last)
@@ -452,6 +486,7 @@ class Claiming:
         slot = self.first(entry)
         while count < most and slot != 0 and self.claim_of(slot) <= claim and not self.kernel.spilled(slot):
             following = self.after(slot)
+            self.kernel._give_up(slot)
             self.kernel._vacate(slot, 0)
             slot = following
             count += 1
@@ -480,6 +515,7 @@ class Claiming:
         self.words.commit()
 
     def _ack(self, slot: int, entry: int, spilled_bytes: int) -> None:
+        self.kernel._give_up(slot)
         self._detach(slot, entry)
         self.kernel._vacate(slot, spilled_bytes)
         self.kernel._room()
@@ -501,6 +537,7 @@ class Claiming:
         return slot if slot != 0 and self.claim_of(slot) >= claim else 0
 
     def _give_back(self, slot: int, entry: int, now_us: int) -> None:
+        self.kernel._give_up(slot)
         self._detach(slot, entry)
         self.kernel._enter(slot)
         self.words.add(L.H_WAITING, 1)

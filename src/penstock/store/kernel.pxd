@@ -1,6 +1,7 @@
 cimport cython
 from penstock.store cimport layout as L
 from penstock.store.announcing cimport Announcing
+from penstock.store.classes cimport Choice, Classes
 from penstock.store.order cimport Order
 from penstock.store.remembered cimport Remembered
 from penstock.store.retained cimport Retained
@@ -31,6 +32,8 @@ cdef class Kernel:
     cdef Announcing announcing
     cdef readonly Remembered remembered
     cdef public object backoff
+    cdef readonly Classes classes
+    cdef readonly u64 trees_at
     cdef readonly u64 slots_at
     cdef readonly u64 slots
     cdef u64 stats_at
@@ -60,6 +63,7 @@ cdef class Kernel:
     cpdef int remember(self, u64 publisher, u64 batch) except -1
     @cython.locals(slot=u64, ahead=u64, entry=u64)
     cpdef int merge(self) except -1
+    cpdef int readmit(self, u64 slot, u64 type_hash, u64 key_hash) except -1
     cpdef int adopt(self, u64 slot) except -1
     @cython.locals(number=u64, entry=u64)
     cpdef int abandon(self, u64 slot, u64 client, bint tell) except -1
@@ -69,6 +73,9 @@ cdef class Kernel:
     @cython.locals(slot=u64, claimed=list, n=u64)
     cpdef list claim_many(self, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
     cpdef int claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
+    @cython.locals(slot=u64, claimed=list)
+    cpdef list claim_chosen(self, Choice choice, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
+    cpdef bint claim_slot(self, u64 slot, u64 number, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
     cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
     cpdef int remove(self, u64 slot, u64 client, u64 spilled_bytes, u64 statistic) except -1
     cpdef int extend(self, u64 slot, u64 lease_us) except -1
@@ -95,10 +102,14 @@ cdef class Kernel:
     cdef void _wake_for(self, u64 slot, u64 now_us) noexcept
     cdef void _room(self) noexcept
     cpdef u64 list_of(self, u64 slot) noexcept
+    cpdef bint is_classed(self, u64 slot) noexcept
     cdef void _set_word(self, u64 slot, u64 number, u64 state) noexcept
     cdef void _count(self, u64 word, long long delta) noexcept
     cdef void _published(self, u64 count) noexcept
     cdef void _enter(self, u64 slot) noexcept
+    cdef void _leave(self, u64 slot) noexcept
+    cdef void _take_up(self, u64 slot) noexcept
+    cdef void _give_up(self, u64 slot) noexcept
     cdef void _claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) noexcept
     cdef void _return(self, u64 slot, u64 client, u64 now_us) noexcept
     @cython.locals(delay_us=u64)

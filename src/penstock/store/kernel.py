@@ -10,6 +10,7 @@ from penstock.errors import Corrupt
 from penstock.store import layout as L
 from penstock.store.announcing import Announcing
 from penstock.store.backoff import Backoff
+from penstock.store.classes import Choice, Classes
 from penstock.store.order import Order
 from penstock.store.remembered import Remembered
 from penstock.store.retained import Retained
@@ -56,6 +57,8 @@ class Kernel:
         self.announcing = Announcing(words)
         self.remembered = Remembered(words)
         self.backoff: Backoff | None = None  # for what its owner did not give back itself
+        self.trees_at = self.words.load(L.H_TREES_AT)
+        self.classes = Classes(words, self.order, self.sleepers)
 
     # ------------------------------------------------------------ reading
 
@@ -247,6 +250,14 @@ class Kernel:
         self.words.add(L.H_WAITING, 1)
         self.words.commit()
 
+    def readmit(self, slot: int, type_hash: int, key_hash: int) -> None:
+        """A message that is on its list after a restore comes into the trees. In a kernel that was made before there
+        were any it stays as it is."""
+        if self.is_classed(slot):
+            self.classes.classify(slot, type_hash, key_hash)
+            self.classes.enter_listed(slot)
+            self.words.commit()
+
     # ------------------------------------------------------------ getting
 
     def due(self, now_us: int) -> int:
@@ -290,12 +301,42 @@ class Kernel:
         self._claim(slot, now_us, lease_us, client, owner)
         self.words.commit()
 
+    def claim_chosen(
+        self, choice: Choice, most: int, now_us: int, lease_us: int, client: int, owner: int
+    ) -> list[Delivery]:
+        """``claim_many`` of these types and keys alone."""
+        claimed: list[Delivery] = []
+        while len(claimed) < most:
+            slot = self.classes.choose(choice, now_us)
+            if slot == 0:
+                break
+            self._claim(slot, now_us, lease_us, client, owner)
+            claimed.append(self.delivery(slot))
+            if not self.words.room():
+                self.words.commit()
+        self.words.commit()
+        return claimed
+
+    def claim_slot(self, slot: int, number: int, now_us: int, lease_us: int, client: int, owner: int) -> bool:
+        """Deliver a message that was found by a walk, if it still waits and is due. Leaves the transaction open."""
+        if (
+            slot >= self.slots
+            or self.field(slot, L.S_WORD) != self.word_of(slot, number, L.STATE_WAITING)
+            or (self.list_of(slot) >= L.LIST_TIMED and self.field(slot, L.S_DELIVER_US) > now_us)
+        ):
+            return False
+        self._claim(slot, now_us, lease_us, client, owner)
+        if not self.words.room():
+            self.words.commit()
+        return True
+
     def ack(self, slot: int, client: int, spilled_bytes: int) -> None:
         """Done: vacant. The record is not touched (S8). Leaves the transaction open for more of the same."""
         self.remove(slot, client, spilled_bytes, L.T_ACKS)
 
     def remove(self, slot: int, client: int, spilled_bytes: int, statistic: int) -> None:
         """As ``ack``, counted as something else."""
+        self._give_up(slot)
         self.order.remove(L.LIST_LEASES, slot)
         self._unchain(slot, client)
         self.words.add(L.H_PENDING, -1)
@@ -315,6 +356,7 @@ class Kernel:
 
     def release(self, slot: int, client: int, deliver_us: int, now_us: int) -> None:
         """Back into the order: where it was, or (``deliver_us`` not 0) later."""
+        self._give_up(slot)
         if deliver_us:
             self._put_off(slot, deliver_us)
         self._return(slot, client, now_us)
@@ -326,6 +368,7 @@ class Kernel:
 
         A delivery that somebody was given keeps its number of attempts for ever: only a later one is taken back.
         """
+        self._give_up(slot)
         at = self.slots_at + slot * L.SLOT_WORDS
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) - L.ATTEMPT_ONE)
         if self.attempts(slot) == 0:
@@ -344,6 +387,7 @@ class Kernel:
             if slot == 0 or self.field(slot, L.S_LEASE_US) > boot_us:
                 break
             client = (self.field(slot, L.S_OWNER) >> L.CLIENT_SHIFT) & L.CLIENT_MASK
+            self._give_up(slot)
             self._back_off(slot, now_us)
             self._return(slot, client, now_us)
             self._count(L.T_EXPIRED, 1)
@@ -356,6 +400,7 @@ class Kernel:
 
     def give_back(self, slot: int, client: int, now_us: int, died: bool) -> None:
         """A pending message of a client that closes or, without having said so, ``died``."""
+        self._give_up(slot)
         if died:
             self._back_off(slot, now_us)
         self._return(slot, client, now_us)
@@ -366,9 +411,11 @@ class Kernel:
 
     def cancel(self, slot: int, spilled_bytes: int) -> None:
         """Remove a waiting message. Leaves the transaction open for more of the same."""
-        self.order.remove(self.list_of(slot), slot)
+        self._leave(slot)
         self.words.add(L.H_WAITING, -1)
         self._vacate(slot, spilled_bytes)
+        if self.is_classed(slot):
+            self.classes.left(slot)
         self._room()
         self._count(L.T_CANCELS, 1)
         if not self.words.room():
@@ -444,8 +491,8 @@ class Kernel:
         which = self.list_of(slot)
         if which < L.LIST_TIMED or self.field(slot, L.S_DELIVER_US) <= now_us:
             self.sleepers.wake(1)
-        elif self.order.head(which) == slot:
-            self.sleepers.wake(L.MASK32)
+        elif self.order.head(which) == slot or self.words.load(L.H_CHOOSERS) != 0:
+            self.sleepers.wake(L.MASK32)  # also for those that sleep until the next of another class
 
     def _room(self) -> None:
         if self.words.load(L.H_ROOM_SLEEPERS) != 0:
@@ -454,10 +501,11 @@ class Kernel:
     # ------------------------------------------------------------ steps of the above; the transaction stays open
 
     def list_of(self, slot: int) -> int:
-        info = self.field(slot, L.S_INFO)
-        if (info >> L.FLAGS_SHIFT) & L.FLAG_READY:
-            return L.LIST_READY + (info & 0xF)
-        return L.LIST_TIMED + (info & 0xF)
+        return self.order.list_of(slot)
+
+    def is_classed(self, slot: int) -> bool:
+        """Whether a message is one for the trees."""
+        return self.trees_at != 0 and (self.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_CLASSED != 0
 
     def _set_word(self, slot: int, number: int, state: int) -> None:
         self.words.put(self.slots_at + slot * L.SLOT_WORDS, self.word_of(slot, number, state))
@@ -474,17 +522,38 @@ class Kernel:
     def _enter(self, slot: int) -> None:
         """Into the order, as waiting."""
         self._set_word(slot, self.number(slot), L.STATE_WAITING)
-        self.order.insert(self.list_of(slot), slot)
+        if self.is_classed(slot):
+            self.classes.enter(slot)
+        else:
+            self.order.insert(self.list_of(slot), slot)
+
+    def _leave(self, slot: int) -> None:
+        """Out of the order, before its word says so."""
+        if self.is_classed(slot):
+            self.classes.leave(slot)
+        else:
+            self.order.remove(self.list_of(slot), slot)
+
+    def _take_up(self, slot: int) -> None:
+        """One that has left the order has an owner, as its word says."""
+        if self.is_classed(slot):
+            self.classes.taken(slot)
+
+    def _give_up(self, slot: int) -> None:
+        """One that has an owner is about to have none, before its word says so."""
+        if self.is_classed(slot):
+            self.classes.done(slot)
 
     def _claim(self, slot: int, now_us: int, lease_us: int, client: int, owner: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS
-        self.order.remove(self.list_of(slot), slot)
+        self._leave(slot)
         # Raw: owner and lease mean nothing for a slot that waits, which this one is again if we don't commit.
         self.words.raw(at + L.S_OWNER, owner)
         self.words.raw(at + L.S_LEASE_US, lease_us)
         self.words.put(at + L.S_ATTEMPT_US, now_us)
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
         self._set_word(slot, self.number(slot), L.STATE_PENDING)
+        self._take_up(slot)
         self.order.insert(L.LIST_LEASES, slot)
         self._chain(slot, 0, client)
         self.words.add(L.H_WAITING, -1)

@@ -31,6 +31,7 @@ cdef enum:
     H_MOUNT = 0x19
     H_EPOCH = 0x1a
     H_CHANGE = 0x1b
+    H_TREES_AT = 0x1c
     H_REMEMBERED_AT = 0x1d
     H_REMEMBERED = 0x1e
     H_JOURNAL_COUNT = 0x20
@@ -62,6 +63,7 @@ cdef enum:
     H_PUBLISHER = 0x39
     H_WAKE = 0x40
     H_SLEEPERS = 0x41
+    H_CHOOSERS = 0x42
     H_ROOM = 0x48
     H_ROOM_SLEEPERS = 0x49
     H_SYNC_BEGUN = 0x50
@@ -77,13 +79,15 @@ cdef enum:
     H_INDEX_SYNC_US = 0x5c
     H_INDEX_MARK = 0x5d
     HEADER_WORDS = 0x200
+    FEATURE_CLASSES = 0x1
+    FEATURE_EXCLUSIVE = 0x2
     FEATURE_REMEMBERED = 0x4
-    FEATURES = 0x4
+    FEATURES = 0x7
     J_INDEX = 0x0
     J_OLD = 0x1
     JOURNAL_WORDS = 0x2
     JOURNAL_ENTRIES = 0x1000
-    JOURNAL_ROOM = 0x80
+    JOURNAL_ROOM = 0x400
     T_PUTS = 0x0
     T_GETS = 0x1
     T_ACKS = 0x2
@@ -129,7 +133,18 @@ cdef enum:
     TICKET_SHIFT = 0x21
     TICKET_MASK = 0x7fffffff
     CLIENTS = 0x400
+    B_KEYS = 0x0
+    B_TYPES = 0x1
     CLASS_WORDS = 0x8
+    X_TYPE_LINKS = 0x0
+    X_TYPE = 0x1
+    X_KEY = 0x2
+    X_SIZE = 0x3
+    TREE_WORDS = 0x4
+    TREE_HEIGHT_MAX = 0x200
+    RANK_BUSY = 0x0
+    RANK_READY = 0x2
+    RANK_TIMED = 0x3
     NAMES_BYTES = 0x10000
     N_EPOCH = 0x0
     N_CHAIN = 0x1
@@ -198,7 +213,9 @@ cdef enum:
     FLAG_SPILLED = 0x2
     FLAG_BATCHED = 0x4
     FLAG_SPECIAL = 0x8
+    FLAG_HELD = 0x10
     FLAG_REMEMBERED = 0x20
+    FLAG_CLASSED = 0x40
     R_SIGNATURE = 0x0
     R_NUMBER = 0x1
     R_ENQUEUED_US = 0x2
@@ -230,6 +247,7 @@ cdef extern from *:
     #define PENSTOCK_MIX_NUMBER 0x9e3779b97f4a7c15ULL
     #define PENSTOCK_MIX_SLOT 0xc2b2ae3d27d4eb4fULL
     #define PENSTOCK_MIX_STATE 0x165667b19e3779f9ULL
+    #define PENSTOCK_MIX_HASH 0xd6e8feb86659fd93ULL
     #define PENSTOCK_DELIVER_US_MAX 0x38443f8ae9c0000ULL
     """
     const unsigned long long MASK64 "PENSTOCK_MASK64"
@@ -247,4 +265,5 @@ cdef extern from *:
     const unsigned long long MIX_NUMBER "PENSTOCK_MIX_NUMBER"
     const unsigned long long MIX_SLOT "PENSTOCK_MIX_SLOT"
     const unsigned long long MIX_STATE "PENSTOCK_MIX_STATE"
+    const unsigned long long MIX_HASH "PENSTOCK_MIX_HASH"
     const unsigned long long DELIVER_US_MAX "PENSTOCK_DELIVER_US_MAX"

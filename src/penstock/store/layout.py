@@ -25,7 +25,7 @@ MAGIC = 0x314E524B4B545350  # "PSTKKRN1"
 H_MAGIC = 0
 H_FORMAT = 1
 H_KERNEL_BYTES = 2
-H_FEATURES = 3  # bit set: this queue keeps something that not every version knows
+H_FEATURES = 3  # FEATURE_* bits; any other says that a later version keeps something that this one does not
 H_JOURNAL_AT = 4  # the *_AT words are word offsets of the regions that follow the header
 H_JOURNAL_ENTRIES = 5
 H_STATS_AT = 6
@@ -48,6 +48,7 @@ H_BIRTH_US = 24
 H_MOUNT = 25
 H_EPOCH = 26  # room for network storage: who wrote last
 H_CHANGE = 27  # room for network storage: how often
+H_TREES_AT = 28  # links and hashes of the trees by type and key; 0: the queue was made before there were any
 H_REMEMBERED_AT = 29  # what was put: 0 in queues that remember nothing
 H_REMEMBERED = 30  # entries there
 
@@ -81,6 +82,7 @@ H_PUBLISHER = 57  # entry (its first word) of the publisher whose published batc
 
 H_WAKE = 64  # futex of receivers; alone on its cache line
 H_SLEEPERS = 65
+H_CHOOSERS = 66  # of these, those that do not take just any message
 H_ROOM = 72  # futex of producers that wait for room
 H_ROOM_SLEEPERS = 73
 H_SYNC_BEGUN = 80  # group commit: syncs of the data files that were begun; alone on its cache line, with the next
@@ -97,15 +99,17 @@ H_INDEX_SYNC_US = 92  # wall time of the last complete one
 H_INDEX_MARK = 93  # changes counted when it began: nothing to do as long as there are no more
 HEADER_WORDS = 512
 
+FEATURE_CLASSES = 1  # H_FEATURES: there are trees by type and key
+FEATURE_EXCLUSIVE = 2  # H_FEATURES: of a key one message at a time is delivered
 FEATURE_REMEMBERED = 4  # H_FEATURES: what was put is remembered
-FEATURES = FEATURE_REMEMBERED  # those that this version knows
+FEATURES = 7  # those that this version knows
 
 # ---------------------------------------------------------------- journal: undo entries of two words
 J_INDEX = 0
 J_OLD = 1
 JOURNAL_WORDS = 2
 JOURNAL_ENTRIES = 4096  # a transaction is cut before it gets near; the repair after a kill is bounded by it
-JOURNAL_ROOM = 128  # more than any one message's step ever writes
+JOURNAL_ROOM = 1024  # more than any one message's step ever writes: a few changes of trees, each along a path
 
 # ---------------------------------------------------------------- statistics page
 T_PUTS = 0
@@ -162,8 +166,23 @@ TICKET_MASK = (1 << 31) - 1
 CLIENT_USED = 1 << 32
 CLIENTS = 1024
 
-# ---------------------------------------------------------------- room for later: classes (type, key)
+# ---------------------------------------------------------------- classes (type, key): roots of the trees, by hash
+B_KEYS = 0  # root of the tree of messages with a key whose hash falls into this bucket
+B_TYPES = 1  # the same by type
 CLASS_WORDS = 8
+
+# ---------------------------------------------------------------- trees: what the slots have besides
+X_TYPE_LINKS = 0  # smaller and larger in the tree by type (pair); S_CLASS_LINKS is the same in the tree by key
+X_TYPE = 1  # hash of the type; 0: none
+X_KEY = 2  # hash of the key; 0: none
+X_SIZE = 3  # slots of the tree by key from this one down
+TREE_WORDS = 4
+TREE_HEIGHT_MAX = 512  # one of 2^27 slots is about 75 high; what is higher than this is damaged
+# Ranks within a key where keys are exclusive: who has it, then what waits. Elsewhere a rank is that of a list: twice
+# the distance from the highest priority, and one more if it is timed.
+RANK_BUSY = 0
+RANK_READY = 2
+RANK_TIMED = 3
 
 # ---------------------------------------------------------------- named records: receivers, then publishers
 NAMES_BYTES = 65536
@@ -214,8 +233,8 @@ S_OWNER = 9  # kind << 60 | client << 32 | incarnation
 S_CHAIN = 10  # next and previous of the owner's chain (pair); vacant: next vacant slot
 S_INFO = 11  # attempts << 32 | low bits of the number << 24 | flags << 16 | codec << 8 | priority
 S_ATTEMPT_US = 12
-S_CLASS_LINKS = 13  # room for chains by (type, key)
-S_CLASS = 14  # room: class entry, expiry in seconds (pair)
+S_CLASS_LINKS = 13  # smaller and larger in the tree by key (pair)
+S_CLASS = 14  # room: expiry
 S_GAP = 15  # next and previous slot with a gap behind its record (pair)
 SLOT_WORDS = 16
 SLOT_BYTES = 128
@@ -249,11 +268,14 @@ FLAG_READY = 1  # always due: a clock that goes back does not hide it
 FLAG_SPILLED = 2  # the body is a file in bodies/
 FLAG_BATCHED = 4  # one of several that are there together or not at all, confirmed by a sync
 FLAG_SPECIAL = 8  # its meta says something that whoever delivers it must know
+FLAG_HELD = 16  # waiting and on no list: others of its key come first
 FLAG_REMEMBERED = 32  # its meta says what it is remembered by
+FLAG_CLASSED = 64  # it has a type or a key, and is in the trees while it waits
 
 MIX_NUMBER = 0x9E3779B97F4A7C15
 MIX_SLOT = 0xC2B2AE3D27D4EB4F
 MIX_STATE = 0x165667B19E3779F9
+MIX_HASH = 0xD6E8FEB86659FD93  # hashes of types and keys, and who is above whom in a tree
 
 # ---------------------------------------------------------------- record: seven words, then meta, then body
 R_SIGNATURE = 0
@@ -293,7 +315,7 @@ def _pages(size_bytes: int) -> int:
 
 
 def class_entries(slots: int) -> int:
-    """Size of the reserved table of (type, key) classes: one for sixteen slots, a power of two."""
+    """Size of the table of roots of the trees by type and key: one for sixteen slots, a power of two."""
     return max(64, 1 << ((slots // 16) - 1).bit_length() if slots >= 32 else 64)
 
 
@@ -302,14 +324,15 @@ def remembered_entries(slots: int) -> int:
     return min(max(1024, 1 << (slots - 1).bit_length()), 1 << 20)
 
 
-def regions(slots: int, remembered: int = 0) -> dict[int, int]:
-    """Header words of a new kernel: where each region starts and how large it is. ``slots`` counts the whole table,
-    ``remembered`` are the entries for what was put."""
+def regions(slots: int, remembered: int = 0, *, trees: bool = True, exclusive: bool = False) -> dict[int, int]:
+    """Header words of a kernel: where each region starts and how large it is. ``slots`` counts the whole table,
+    ``remembered`` are the entries for what was put. Without ``trees`` it is as kernels were made before there were
+    any."""
     at = PAGE_BYTES
-    words: dict[int, int] = {H_MAGIC: MAGIC, H_FORMAT: FORMAT, H_SLOTS: slots, H_FEATURES: 0, H_REMEMBERED_AT: 0}
+    words: dict[int, int] = {H_MAGIC: MAGIC, H_FORMAT: FORMAT, H_SLOTS: slots, H_REMEMBERED_AT: 0, H_TREES_AT: 0}
     words[H_REMEMBERED] = remembered
     classes = class_entries(slots)
-    sizes = (
+    sizes = [
         (H_JOURNAL_AT, JOURNAL_ENTRIES * JOURNAL_WORDS * WORD_BYTES),
         (H_STATS_AT, STATS_WORDS * WORD_BYTES),
         (H_LISTS_AT, LISTS * LIST_WORDS * WORD_BYTES),
@@ -318,7 +341,9 @@ def regions(slots: int, remembered: int = 0) -> dict[int, int]:
         (H_NAMES_AT, NAMES_BYTES),
         (H_SLOTS_AT, slots * SLOT_BYTES),
         (H_REMEMBERED_AT, remembered * REMEMBERED_WORDS * WORD_BYTES),
-    )
+    ]
+    if trees:
+        sizes.append((H_TREES_AT, slots * TREE_WORDS * WORD_BYTES))
     for word, size_bytes in sizes:
         if size_bytes == 0:
             continue
@@ -329,5 +354,9 @@ def regions(slots: int, remembered: int = 0) -> dict[int, int]:
     words[H_CLASSES] = classes
     words[H_NAMES_BYTES] = NAMES_BYTES
     words[H_KERNEL_BYTES] = at
-    words[H_FEATURES] = FEATURE_REMEMBERED if remembered else 0
+    words[H_FEATURES] = (
+        (FEATURE_CLASSES if trees else 0)
+        | (FEATURE_EXCLUSIVE if exclusive else 0)
+        | (FEATURE_REMEMBERED if remembered else 0)
+    )
     return words

@@ -46,13 +46,19 @@ class Options(msgspec.Struct, kw_only=True):
     expired: Literal["drop", "dead_letter"] = "drop"
     dedup_entries: Size = 0  # how many puts are remembered; 0: none, as in queues of earlier versions
     dedup_window_s: Annotated[float, msgspec.Meta(gt=0)] = DEDUP_WINDOW_S
+    exclusive_keys: bool = False  # of a key one message at a time is delivered
     home: list[int] | None = None  # inode and time of birth of the directory, where it has files elsewhere
     data_files: list[tuple[str, Positive]] = []
     slots_most: Size = 0  # the most that there were before the number of slots was changed; 0: it never was
 
     def regions(self) -> dict[int, int]:
-        """Header words of its kernel that follow from its sizes."""
-        return L.regions(self.slots + 1 + len(self.data_files), self.dedup_entries)
+        """Header words of its kernel that follow from its sizes, of which that of the kernel tells whether it was made
+        before there were trees."""
+        slots = self.slots + 1 + len(self.data_files)
+        before = L.regions(slots, self.dedup_entries, trees=False)
+        if before[L.H_KERNEL_BYTES] == self.kernel_bytes and not self.exclusive_keys:
+            return before
+        return L.regions(slots, self.dedup_entries, exclusive=self.exclusive_keys)
 
     @property
     def signature(self) -> int:

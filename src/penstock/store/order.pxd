@@ -15,6 +15,8 @@ cdef class Order:
     @cython.locals(mixed=u64, level=int)
     cpdef int level(self, u64 number) noexcept
     cdef u64 number(self, u64 slot) noexcept
+    @cython.locals(info=u64)
+    cpdef u64 list_of(self, u64 slot) noexcept
     cdef u64 key(self, u64 which, u64 slot) noexcept
     cpdef u64 head(self, u64 which) noexcept
     cpdef u64 count(self, u64 which) noexcept

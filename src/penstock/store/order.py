@@ -37,6 +37,13 @@ class Order:
     def number(self, slot: int) -> int:
         return self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_WORD) >> L.NUMBER_SHIFT
 
+    def list_of(self, slot: int) -> int:
+        """The list that a waiting message belongs on, by its flags and priority."""
+        info = self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_INFO)
+        if (info >> L.FLAGS_SHIFT) & L.FLAG_READY:
+            return L.LIST_READY + (info & 0xF)
+        return L.LIST_TIMED + (info & 0xF)
+
     def key(self, which: int, slot: int) -> int:
         """What list ``which`` is sorted by, before the number: nothing, delivery time or lease end."""
         if which < L.LIST_TIMED:

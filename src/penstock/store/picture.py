@@ -66,9 +66,10 @@ class Picture:
         return place >> L.PLACE_SHIFT, place & L.PLACE_MASK
 
     def info(self, slot: int) -> int:
-        """``S_INFO`` with the number's tag: whoever restores the copy knows by it whose attempts these are."""
+        """``S_INFO`` with the number's tag: whoever restores the copy knows by it whose attempts these are. Nobody has
+        a message in a copy, so none is held by that."""
         tag = (self.number(slot) & L.TAG_MASK) << L.TAG_SHIFT
-        return self.field(slot, L.S_INFO) & ~(L.TAG_MASK << L.TAG_SHIFT) | tag
+        return self.field(slot, L.S_INFO) & ~(L.TAG_MASK << L.TAG_SHIFT | L.FLAG_HELD << L.FLAGS_SHIFT) | tag
 
     def offset(self, slot: int) -> int:
         """Where the slot is in the kernel file."""
@@ -92,8 +93,10 @@ def make_kernel(
     end: Picture,
     kept: list[int],
     spilled_bytes: int,
+    hashes: dict[int, tuple[int, int]],
 ) -> None:
-    """Fill the zeroed kernel of a copy. The slots in ``kept`` wait in it, with what ``start`` says of them.
+    """Fill the zeroed kernel of a copy. The slots in ``kept`` wait in it, with what ``start`` says of them; those in
+    ``hashes`` have these of type and key.
 
     Every other slot is vacant, with the last number that it had. Numbers go on where the original had given none yet.
     """
@@ -112,6 +115,8 @@ def make_kernel(
         words.raw(at + L.S_INFO, start.info(slot))
         for field in (L.S_DELIVER_US, L.S_PLACE, L.S_ATTEMPT_US):
             words.raw(at + field, start.field(slot, field))
+        if slot in hashes:
+            kernel.classes.classify(slot, *hashes[slot])
     _stack_vacant(kernel, words, end, set(kept), len(file_units))
     _link_ring(kernel, words, kept, len(file_units))
     for slot in sorted(kept, key=start.number):

@@ -67,6 +67,7 @@ def rebuild(path: Path, damage: PenstockError) -> Rebuilt:
             durability=defaults.DURABILITY,
             kernel_bytes=words[L.H_KERNEL_BYTES],
             dedup_entries=words[L.H_REMEMBERED],
+            exclusive_keys=bool(words[L.H_FEATURES] & L.FEATURE_EXCLUSIVE),
             data_files=sizes,
             slots_most=L.SLOTS_MAX,  # nobody knows: a table that grows is taken for one that was larger before
         )
@@ -88,7 +89,9 @@ def _data_sizes(path: Path, words: memoryview, kernel: str) -> list[tuple[str, i
     remembered = words[L.H_REMEMBERED]
     if remembered > L.REMEMBERED_MAX or remembered.bit_count() > 1 or remembered % L.REMEMBERED_BUCKET:
         raise _unknown(kernel, L.H_REMEMBERED, "a number of entries", f"{remembered}")
-    for word, value in L.regions(slots, remembered).items():
+    trees = bool(words[L.H_FEATURES] & L.FEATURE_CLASSES)
+    exclusive = bool(words[L.H_FEATURES] & L.FEATURE_EXCLUSIVE)
+    for word, value in L.regions(slots, remembered, trees=trees, exclusive=exclusive).items():
         if words[word] != value:
             raise _unknown(kernel, word, f"{value:#x}", f"{words[word]:#x}")
     if words[L.H_KERNEL_BYTES] != len(words) * L.WORD_BYTES:

@@ -18,11 +18,13 @@ from penstock.store.claimfiles import ClaimFiles
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.findings import FINDINGS_MAX, Finding
+from penstock.store.hashes import Hashes
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options
 from penstock.store.publishfiles import PublishFiles
 from penstock.store.publishing import Publishing
 from penstock.store.resizing import CUT_SHORT, NEXT, is_cut_short
+from penstock.store.treecheck import check_trees, is_held
 from penstock.store.trust import UNNOTED, needed
 from penstock.store.words import Words
 
@@ -98,6 +100,7 @@ def check_image(image: Image) -> None:
         by_state[state].add(slot)
     kept = _check_kept(image, by_state[L.STATE_VACANT])
     _check_order(image, by_state)
+    check_trees(image, by_state)
     _check_vacant(image, by_state[L.STATE_VACANT] - kept)
     _check_chains(image, by_state)
     _check_claims(image, by_state[L.STATE_CLAIMED])
@@ -163,8 +166,11 @@ def _check_order(image: Image, by_state: dict[int, set[int]]) -> None:
         listed |= set(members)
         if which < L.LIST_LEASES and bool(members) != bool(image.view[L.H_PRESENT] >> which & 1):
             image.say(L.H_PRESENT, f"the bit of list {which} is wrong")
-    for slot in sorted((by_state[L.STATE_WAITING] | by_state[L.STATE_PENDING]) - listed):
+    held = {slot for slot in by_state[L.STATE_WAITING] if is_held(image, slot)}
+    for slot in sorted((by_state[L.STATE_WAITING] | by_state[L.STATE_PENDING]) - listed - held):
         image.say_slot(slot, L.S_WORD, "is on no list")
+    for slot in sorted(held & listed):
+        image.say_slot(slot, L.S_INFO, "is held, and on a list")
 
 
 def _check_list(image: Image, which: int, state: int) -> list[int]:
@@ -347,6 +353,7 @@ def check_records(image: Image, files: LocalFiles, signature: int) -> None:
     """Every live message's record is there and whole, its slot agrees with it, and so is its body if that is a file."""
     spilled_bytes = 0
     moved = False
+    hashes = Hashes(signature)
     for slot in range(image.files + 1, image.view[L.H_FRESH]):
         if image.state(slot) not in (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED):
             continue
@@ -360,7 +367,7 @@ def check_records(image: Image, files: LocalFiles, signature: int) -> None:
             if len(image.findings) < FINDINGS_MAX:
                 image.findings.append(Finding(path, offset, f"message {image.number(slot)}: {fault}"))
         else:
-            spilled_bytes += _check_slot(image, files, slot)
+            spilled_bytes += _check_slot(image, files, slot, hashes)
     if not moved and not image.findings:
         for slot in range(image.files + 1, image.view[L.H_FRESH]):
             if image.state(slot) == L.STATE_FILLING and image.slot(slot, L.S_INFO) >> L.FLAGS_SHIFT & L.FLAG_SPILLED:
@@ -372,18 +379,32 @@ def check_records(image: Image, files: LocalFiles, signature: int) -> None:
         image.expect(L.H_SPILLED_BYTES, "the bytes of bodies in files", spilled_bytes)
 
 
-def _check_slot(image: Image, files: LocalFiles, slot: int) -> int:
+def _check_slot(image: Image, files: LocalFiles, slot: int, hashes: Hashes) -> int:
     """What a slot says of its message against the record; the bytes of its body in a file."""
     unit, units = image.place(slot)
     head = L.RECORD.unpack_from(data := files.read(unit, units))
     info = image.slot(slot, L.S_INFO)
     flags, codec, priority = info >> L.FLAGS_SHIFT & 0xFF, info >> L.CODEC_SHIFT & 0xFF, info & 0xFF
+    flags &= ~L.FLAG_HELD
     later = head[9] & L.FLAG_READY and not flags & L.FLAG_READY  # released with a delay
     if (flags | (L.FLAG_READY if later else 0), codec, priority) != (head[9], head[10] >> 4, head[10] & 0xF):
         image.say_slot(slot, L.S_INFO, "flags, codec or priority are not those of its record")
     if image.slot(slot, L.S_DELIVER_US) != head[3] and (flags & L.FLAG_READY or not info >> L.ATTEMPTS_SHIFT):
         image.say_slot(slot, L.S_DELIVER_US, "its delivery time is not that of its record")
+    if image.kernel.trees_at:
+        _check_hashes(image, slot, hashes, data[L.RECORD_BYTES : L.RECORD_BYTES + head[8]])
     return L.SPILL.unpack_from(data, L.RECORD_BYTES + head[8])[0] if head[9] & L.FLAG_SPILLED else 0
+
+
+def _check_hashes(image: Image, slot: int, hashes: Hashes, meta: bytes) -> None:
+    trees = image.kernel.classes.trees
+    if hashes.read(meta) != image.kernel.is_classed(slot):
+        image.say_slot(slot, L.S_INFO, "its flag says of type and key what its record does not")
+    elif image.kernel.is_classed(slot) and (
+        (hashes.type_hash, hashes.key_hash) != (trees.type_of(slot), trees.key_of(slot))
+    ):
+        at = trees.links_at(L.B_TYPES, slot) + L.X_TYPE
+        image.say(at, f"slot {slot}: the hashes of type and key are not those of its record")
 
 
 def _slot_byte(image: Image, slot: int) -> int:

@@ -62,7 +62,8 @@ AT_REST = (L.H_JOURNAL_COUNT, L.H_INCOMING, L.H_PUBLISHER, L.H_REPAIRING, L.H_SY
 def outdated(words: memoryview) -> list[int]:
     """Header words in which a kernel is not as this version makes one of its size: what an upgrade is for."""
     remembered = words[L.H_REMEMBERED] or L.remembered_entries(words[L.H_SLOTS] - 1 - words[L.H_FILES])
-    newest = L.regions(words[L.H_SLOTS], remembered)
+    exclusive = bool(words[L.H_FEATURES] & L.FEATURE_EXCLUSIVE)
+    newest = L.regions(words[L.H_SLOTS], remembered, trees=words[L.H_TREES_AT] != 0, exclusive=exclusive)
     return [word for word, value in newest.items() if words[word] != value]
 
 
@@ -71,6 +72,20 @@ def derive(kernel: Kernel, old: Old, new: Options) -> None:
     by hashes, whose tables are of another size now, and for what an older layout did not have, with its bit in
     ``H_FEATURES``. Stores are raw: nobody sees this kernel yet."""
     _carry_remembered(kernel, old)
+    if kernel.trees_at:
+        _carry_trees(kernel, old)
+
+
+def _carry_trees(kernel: Kernel, old: Old) -> None:
+    """The trees by type and key are made anew, with the hashes that there were: there are other buckets now. Lists, and
+    who is held, stay as they are."""
+    start = old.words[L.H_TREES_AT]
+    for slot in range(old.files + 1, min(len(old.identity_words), kernel.slots)):
+        if kernel.state(slot) in LIVE and kernel.is_classed(slot):
+            at = start + slot * L.TREE_WORDS
+            kernel.classes.classify(slot, old.words[at + L.X_TYPE], old.words[at + L.X_KEY])
+            kernel.classes.join(slot)
+            kernel.commit()
 
 
 def _carry_remembered(kernel: Kernel, old: Old) -> None:
@@ -110,7 +125,12 @@ def with_sizes(options: Options, *, slots: int | None, data_bytes: int | None) -
         dedup_entries=entries,
         slots_most=max(options.slots, options.slots_most),
         data_bytes=sum(sizes),
-        kernel_bytes=L.regions(slots + 1 + len(sizes), entries)[L.H_KERNEL_BYTES],
+        kernel_bytes=L.regions(
+            slots + 1 + len(sizes),
+            entries,
+            trees=options.regions()[L.H_TREES_AT] != 0,  # records of earlier versions do not say that they are for them
+            exclusive=options.exclusive_keys,
+        )[L.H_KERNEL_BYTES],
         data_files=[(name, size) for (name, _), size in zip(options.data_files, sizes, strict=True)],
     )
 

@@ -23,6 +23,7 @@ from penstock.store import record
 from penstock.store.directory import write_options
 from penstock.store.files import QUEUE_JSON, LocalFiles, body_name, private_memory
 from penstock.store.findings import Finding, Findings
+from penstock.store.hashes import Hashes
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.publishing import Publishing
@@ -132,6 +133,7 @@ class Restore:
             self._spilled_bytes(slot) for slot in self.scan.spilled if self._is_live(slot)
         )
         self.scan.link()
+        self._classify()
         self._count_on()
         self._claims.claim_again(self.kernel)
         self._publishers.publish_again(self.kernel)
@@ -221,6 +223,16 @@ class Restore:
             known = missing and (self.scan.was_published(slot, number, believed) or self._claims.name(slot, number))
             if missing and not known:
                 self.scan.give_up(slot, believed)
+
+    def _classify(self) -> None:
+        """The trees by type and key, of messages that have one: nothing of the old ones is believed."""
+        hashes = Hashes(self.options.signature)
+        for slot in self.scan.classed:
+            if self._is_live(slot):
+                place = self.image[self._at(slot) + L.S_PLACE]
+                data = self.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
+                hashes.read(data[L.RECORD_BYTES : L.RECORD_BYTES + L.RECORD.unpack_from(data)[8]])
+                self.kernel.readmit(slot, hashes.type_hash, hashes.key_hash)
 
     def _is_live(self, slot: int) -> bool:
         word = self.image[self._at(slot)]

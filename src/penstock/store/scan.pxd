@@ -46,6 +46,7 @@ cdef class Scan:
     cdef readonly u64 live
     cdef readonly list spilled
     cdef readonly list remembered
+    cdef readonly list classed
     cdef readonly list lost
     cdef readonly list damaged
     cdef readonly list doubtful

@@ -66,6 +66,7 @@ class Scan:
         self.live = 0
         self.spilled: list[int] = []  # live slots whose body is a file
         self.remembered: list[int] = []  # live slots whose meta says what they are remembered by
+        self.classed: list[int] = []  # live slots whose message has a type or a key
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
         self.doubtful: list[int] = []  # live slots with attempts of another message that has the same tag
@@ -335,6 +336,8 @@ class Scan:
             self.spilled.append(slot)
         if (info >> L.FLAGS_SHIFT) & L.FLAG_REMEMBERED:
             self.remembered.append(slot)
+        if (info >> L.FLAGS_SHIFT) & L.FLAG_CLASSED:
+            self.classed.append(slot)
 
     def vacate(self, slot: int, number: int) -> None:
         """The slot's message is gone. The number stays, so that its records stay gone as well."""

@@ -9,6 +9,8 @@ cdef class Sleepers:
     cdef Words words
 
     cpdef u64 arm(self, u64 word) noexcept
+    cpdef u64 arm_choosing(self) noexcept
+    cpdef void disarm_choosing(self, u64 seen) noexcept
     cpdef void disarm(self, u64 word, u64 seen) noexcept
     cpdef void paid(self) noexcept
     @cython.locals(woken=u64, sleepers=u64)

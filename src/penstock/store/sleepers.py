@@ -21,6 +21,16 @@ class Sleepers:
         self.words.raw(word + 1, self.words.load(word + 1) + 1)
         return self.words.load(word)
 
+    def arm_choosing(self) -> int:
+        """The same on the bell of receivers, for one that does not take just any message."""
+        self.words.raw(L.H_CHOOSERS, self.words.load(L.H_CHOOSERS) + 1)
+        return self.arm(L.H_WAKE)
+
+    def disarm_choosing(self, seen: int) -> None:
+        if self.words.load(L.H_WAKE) == seen and self.words.load(L.H_CHOOSERS) > 0:
+            self.words.raw(L.H_CHOOSERS, self.words.load(L.H_CHOOSERS) - 1)
+        self.disarm(L.H_WAKE, seen)
+
     def disarm(self, word: int, seen: int) -> None:
         """A sleeper that timed out. If nobody has notified since it armed, its count is still in; else it was taken."""
         if self.words.load(word) == seen and self.words.load(word + 1) > 0:
@@ -31,10 +41,13 @@ class Sleepers:
         self.words.raw(L.H_OWED, 0)
 
     def wake(self, count: int) -> None:
-        """So many receivers, or all that sleep."""
+        """So many receivers, or all that sleep. Where some of them choose, all: it may be for one that is not told."""
         sleepers = self.words.load(L.H_SLEEPERS)
         if sleepers != 0:
             woken = count if count < sleepers else sleepers
+            if self.words.load(L.H_CHOOSERS) != 0:
+                woken = sleepers
+                self.words.put(L.H_CHOOSERS, 0)
             self.words.put(L.H_WAKE, (self.words.load(L.H_WAKE) + 1) & L.MASK32)
             self.words.put(L.H_SLEEPERS, sleepers - woken)
             self.words.add(L.H_OWED, woken)

@@ -7,6 +7,7 @@ from penstock.timequeue.administration import Stats
 from penstock.timequeue.backups import Backup, backup
 from penstock.timequeue.consumers import QueueConsumer
 from penstock.timequeue.exports import Export, Imported, export_messages, import_messages
+from penstock.timequeue.groups import Group
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Draft
@@ -18,6 +19,7 @@ __all__ = [
     "Draft",
     "Export",
     "Finding",
+    "Group",
     "Imported",
     "MessageIds",
     "QueueConsumer",

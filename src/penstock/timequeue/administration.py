@@ -14,6 +14,7 @@ from penstock.store.claiming import Claiming
 from penstock.store.files import Clock, body_name
 from penstock.timequeue.arguments import queue_path
 from penstock.timequeue.clients import Client, Progress
+from penstock.timequeue.held import Held
 
 PURGED_A_TURN_MAX = 256
 SWEPT_AT_ONCE_MAX = 1000  # files of failures that are looked at when a queue is opened, under the lock
@@ -27,6 +28,7 @@ class Stats(msgspec.Struct, frozen=True):
     waiting: int
     ready: int
     timed: int
+    held: int  # waiting for others of their exclusive key
     pending: int
     claimed: int
     filling: int
@@ -95,10 +97,16 @@ class Purge:
         self._limit = client.kernel.get(L.H_NUMBER_NEXT)
         self._which = 0
         self._place = (0, 0)  # key and number behind which to look
+        self._held = Held(client.kernel)
 
     def turn(self) -> tuple[int, bool]:
-        """How many were removed, and whether there may be more."""
+        """How many were removed, and whether there may be more. Held ones come first: those on the lists hold them
+        back, and would be replaced by them."""
         kernel = self._client.kernel
+        if self._held.more:
+            held = [slot for slot in self._held.some(PURGED_A_TURN_MAX) if kernel.number(slot) < self._limit]
+            _remove(self._client, held)
+            return len(held), True
         found: list[int] = []
         looked = 0
         while self._which < L.LIST_LEASES and looked < PURGED_A_TURN_MAX:
@@ -166,6 +174,8 @@ def stats(client: Client) -> Stats:
     waiting, pending, filling = get(L.H_WAITING), get(L.H_PENDING), get(L.H_FILLING)
     claimed, kept, failed = get(L.H_CLAIMED), get(L.H_KEPT), get(L.H_SYNC_FAILED)
     slots = get(L.H_SLOTS) - 1 - get(L.H_FILES)
+    ready = sum(order.count(L.LIST_READY + p) for p in range(L.PRIORITIES))
+    timed = sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES))
     due_us = client.kernel.order.next_due_us()
     now_us = client.clock.wall_us()
     due = client.kernel.due(now_us)
@@ -173,8 +183,9 @@ def stats(client: Client) -> Stats:
         path=client.name,
         uuid=client.options.uuid,
         waiting=waiting,
-        ready=sum(order.count(L.LIST_READY + p) for p in range(L.PRIORITIES)),
-        timed=sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES)),
+        ready=ready,
+        timed=timed,
+        held=waiting - ready - timed,
         pending=pending,
         claimed=claimed,
         filling=filling,

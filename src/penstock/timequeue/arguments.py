@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def check_durability(durability: str) -> str:
     if durability not in DURABILITIES:
         raise Misuse(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
     return durability
+
+
+def check_names(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One or several types or keys; none where anything will do.
+
+    >>> check_names("type", None), check_names("type", "a"), check_names("type", ["a", "b"])
+    ((), ('a',), ('a', 'b'))
+    """
+    if value is None:
+        return ()
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    if not names or not all(isinstance(one, str) for one in names):
+        raise Misuse(f"{name} must be a str or several, not {value!r}")
+    return tuple(dict.fromkeys(names))
 
 
 def check_several(name: str, bodies: object, hint: str = "") -> None:

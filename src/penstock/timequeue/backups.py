@@ -16,6 +16,7 @@ from penstock.store.bodyfiles import PIECE_BYTES, BodyReader, copy_in
 from penstock.store.directory import create_directory
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.findings import Finding
+from penstock.store.hashes import Hashes
 from penstock.store.options import Options
 from penstock.store.picture import Picture, make_kernel
 from penstock.store.words import Words
@@ -101,6 +102,8 @@ class _Copier:
         self._total_bytes += client.kernel.get(L.H_USED_UNITS) * L.UNIT_BYTES + client.kernel.get(L.H_SPILLED_BYTES)
         self._done_bytes = 0
         self._kept: dict[int, int] = {}  # slot and bytes of the spilled body
+        self._reader = Hashes(options.signature)
+        self._hashes: dict[int, tuple[int, int]] = {}  # of slots whose message has a type or a key
         self._faults: list[Copied] = []
         self._gone = self._pending = self._used_units = 0
 
@@ -133,6 +136,8 @@ class _Copier:
         data = self._record(copied)
         files.write(copied.unit, data)
         self._kept[slot] = copied.spilled_bytes
+        if copied.info >> L.FLAGS_SHIFT & L.FLAG_CLASSED and self._reader.read(copied.meta):
+            self._hashes[slot] = self._reader.type_hash, self._reader.key_hash
         self.advance(L.units(len(data) - L.RECORD_BYTES) * L.UNIT_BYTES)
 
     def _copy_body(self, files: LocalFiles, copied: Copied) -> None:
@@ -188,7 +193,16 @@ class _Copier:
         self._used_units = sum(start.place(slot)[1] for slot in kept)
         words = Words(files.kernel, files.kernel_path)
         try:
-            make_kernel(words, header, units, start=start, end=end, kept=kept, spilled_bytes=sum(self._kept.values()))
+            make_kernel(
+                words,
+                header,
+                units,
+                start=start,
+                end=end,
+                kept=kept,
+                spilled_bytes=sum(self._kept.values()),
+                hashes=self._hashes,
+            )
         finally:
             words.close()
         files.sync_kernel()

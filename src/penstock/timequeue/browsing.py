@@ -10,6 +10,7 @@ from penstock.store import layout as L
 from penstock.store.claiming import Claiming
 from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import Client
+from penstock.timequeue.held import Held
 from penstock.timequeue.leases import Consumer
 
 LOOKED_A_TURN_MAX = 256
@@ -38,8 +39,31 @@ def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None)
                     yield message
             if not found:
                 break
+    if state in ("waiting", "all"):
+        for message in _browse_held(client, consumer):
+            if left == 0:
+                return
+            left -= 1
+            yield message
     if state in ("pending", "all"):
         yield from _browse_claims(client, consumer, left)
+
+
+def _browse_held(client: Client, consumer: Consumer) -> Iterator[Message]:
+    """Messages that wait for others of their exclusive key, key by key."""
+    held = Held(client.kernel)
+    while held.more:
+        for delivery, attempt_us in client.turn(_look_at_held, client, held):
+            if client.closed:
+                raise QueueClosed(f"{client.name}: this queue object was closed while it was browsed")
+            message = consumer.read(delivery, attempt_us, 0, 0, WAITING)
+            if message is not None:
+                yield message
+
+
+def _look_at_held(client: Client, held: Held) -> list[tuple[Delivery, int]]:
+    kernel = client.kernel
+    return [(kernel.delivery(slot), kernel.field(slot, L.S_ATTEMPT_US)) for slot in held.some(LOOKED_A_TURN_MAX)]
 
 
 def _browse_claims(client: Client, consumer: Consumer, left: int) -> Iterator[Message]:

@@ -2,11 +2,23 @@ cimport cython
 from penstock.message cimport Message, new_message
 from penstock.store cimport layout as L
 from penstock.store cimport record
+from penstock.store.classes cimport Choice
 from penstock.store.files cimport LocalFiles
 from penstock.store.kernel cimport Delivery, Kernel
 from penstock.timequeue.clients cimport Client
 
 ctypedef unsigned long long u64
+
+cdef int VERDICTS_MAX
+
+@cython.final
+cdef class Wanted:
+    cdef readonly tuple types
+    cdef readonly tuple keys
+    cdef readonly Choice choice
+    cdef dict verdicts
+
+    cpdef bint is_met(self, Message message) except -1
 
 @cython.final
 cdef class Look:
@@ -28,15 +40,18 @@ cdef class Consumer:
     cdef u64 _max_attempts
     cdef bint _retried
 
-    @cython.locals(look=Look, found=list)
-    cdef list receive(self, u64 most, object wait_s, u64 lease_us)
-    cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out)
+    @cython.locals(look=Look, found=list, unmet=list)
+    cpdef list receive(self, u64 most, object wait_s, u64 lease_us, Wanted wanted=*)
+    @cython.locals(found=list, message=Message)
+    cdef list _met(self, list messages, Wanted wanted, list unmet)
+    cdef int _give_back_all(self, list messages) except -1
+    cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out, Wanted wanted=*)
     cpdef Look look_at_once(self, u64 most, u64 lease_us)
     cpdef int _stand_down(self, u64 seen) except -1
     @cython.locals(delivery=Delivery)
     cpdef bint must_read_files(self, Look look) except -1
     @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)
-    cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out)
+    cpdef Look _look(self, u64 most, u64 lease_us, object left_s, object timed_out, Wanted wanted)
     @cython.locals(found=list, owner=u64, delivery=Delivery, damaged=Delivery, message=Message)
     cpdef list messages(self, Look look)
     @cython.locals(slot=u64, number=u64, unit=u64, there=u64, parts=record.Parts, message=Message)

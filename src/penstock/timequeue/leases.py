@@ -6,6 +6,7 @@ harms nothing.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -14,11 +15,39 @@ from penstock.errors import Corrupt, LeaseLost, Misuse
 from penstock.message import DONE, PENDING, Message, Receiver, new_message
 from penstock.store import layout as L
 from penstock.store import record
+from penstock.store.classes import Choice
+from penstock.store.hashes import hash_of
 from penstock.store.kernel import Delivery
 from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.notify import sleep_s
 from penstock.timequeue.retries import fate
 from penstock.timequeue.spilled import Spilled
+
+VERDICTS_MAX = 256  # metas that differ each time are not worth keeping
+
+
+class Wanted:
+    """The types and keys that a receiver wants: one of each, where there are any. Without either it wants nothing."""
+
+    def __init__(self, types: tuple[str, ...], keys: tuple[str, ...], choice: Choice) -> None:
+        self.types = types
+        self.keys = keys
+        self.choice = choice
+        self.verdicts: dict[bytes, bool] = {}  # by meta: that of one type or key is often the same
+
+    def is_met(self, message: Message) -> bool:
+        """By the text itself: two may have the same hash."""
+        verdict = self.verdicts.get(message._meta_bytes)
+        if verdict is None:
+            verdict = (not self.types or message.type in self.types) and (not self.keys or message.key in self.keys)
+            if len(self.verdicts) < VERDICTS_MAX:
+                self.verdicts[message._meta_bytes] = verdict
+        return verdict
+
+
+def wanted(types: tuple[str, ...], keys: tuple[str, ...], secret: int) -> Wanted:
+    choice = Choice([hash_of(one, secret, False) for one in types], [hash_of(one, secret, True) for one in keys])
+    return Wanted(types, keys, choice)
 
 
 class Look:
@@ -54,38 +83,65 @@ class Consumer:
         self._max_attempts = client.options.max_attempts or 0
         self._retried = False  # whether the last ack was of messages that were delivered before
 
-    def receive(self, most: int, wait_s: float | None, lease_us: int) -> list[Message]:
+    def receive(self, most: int, wait_s: float | None, lease_us: int, wanted: Wanted | None = None) -> list[Message]:
         """Up to ``most`` messages, as soon as there is one; none after ``wait_s`` seconds (None: never give up)."""
         deadline = None if wait_s is None or wait_s == 0 else time.monotonic() + wait_s
         timed_out: int | None = None
         left_s = wait_s
-        while True:
-            look = self.look(most, lease_us, left_s, timed_out)
-            timed_out = None
-            if look.deliveries:
-                found = self.messages(look)
-                if found:
-                    return found
-            elif look.again:
-                continue
-            elif left_s == 0:
-                return []
-            else:
-                timed_out = None if self._client.receivers.sleep(look.seen, look.sleep_s) else look.seen
-            if deadline is not None:
-                left_s = max(deadline - time.monotonic(), 0.0)
+        unmet: list[Message] = []
+        try:
+            while True:
+                look = self.look(most, lease_us, left_s, timed_out, wanted)
+                timed_out = None
+                if look.deliveries:
+                    found = self.messages(look)
+                    if wanted is not None:
+                        found = self._met(found, wanted, unmet)
+                    if found:
+                        return found
+                elif look.again:
+                    continue
+                elif left_s == 0:
+                    return []
+                else:
+                    if unmet:
+                        self._give_back_all(unmet)
+                    timed_out = None if self._client.receivers.sleep(look.seen, look.sleep_s) else look.seen
+                if deadline is not None:
+                    left_s = max(deadline - time.monotonic(), 0.0)
+        finally:
+            if unmet:
+                self._give_back_all(unmet)
 
-    def look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
+    def _met(self, messages: list[Message], wanted: Wanted, unmet: list[Message]) -> list[Message]:
+        """Those that were wanted. Others have the hash of one that was: they are kept out of the way until the end of
+        the search."""
+        found = []
+        for message in messages:
+            if wanted.is_met(message):
+                found.append(message)
+            else:
+                unmet.append(message)
+        return found
+
+    def _give_back_all(self, messages: list[Message]) -> None:
+        while messages:
+            with contextlib.suppress(LeaseLost):
+                self.release(messages.pop(), 0)
+
+    def look(
+        self, most: int, lease_us: int, left_s: float | None, timed_out: int | None, wanted: Wanted | None = None
+    ) -> Look:
         """One turn: take what is due; if nothing is, look for dead owners, and arm if the caller wants to wait.
 
         ``left_s`` is how long it would wait: None for ever, 0 not at all. ``timed_out`` is the bell's value that it
         armed with, if its sleep ended by itself.
         """
-        return self._client.turn(self._look, most, lease_us, left_s, timed_out)
+        return self._client.turn(self._look, most, lease_us, left_s, timed_out, wanted)
 
     def look_at_once(self, most: int, lease_us: int) -> Look:
         """The same for an event loop, without arming: ``QueueBusy`` if the lock is not free."""
-        look: Look = self._client.turn_at_once(self._look, (most, lease_us, 0, None))
+        look: Look = self._client.turn_at_once(self._look, (most, lease_us, 0, None, None))
         return look
 
     def stand_down(self, seen: int) -> None:
@@ -98,11 +154,16 @@ class Consumer:
         else:  # perhaps it was our sleep that was ended for what is due
             self._kernel.pass_on(self._client.clock.wall_us())
 
-    def _look(self, most: int, lease_us: int, left_s: float | None, timed_out: int | None) -> Look:
+    def _look(
+        self, most: int, lease_us: int, left_s: float | None, timed_out: int | None, wanted: Wanted | None
+    ) -> Look:
         kernel = self._kernel
         client = self._client
         if timed_out is not None:
-            kernel.sleepers.disarm(L.H_WAKE, timed_out)
+            if wanted is None:
+                kernel.sleepers.disarm(L.H_WAKE, timed_out)
+            else:
+                kernel.sleepers.disarm_choosing(timed_out)
         now_us = client.clock.wall_us()
         boot_us = client.clock.boot_us()
         next_lease_us = kernel.order.next_lease_us()
@@ -111,7 +172,12 @@ class Consumer:
         if boot_us - client.looked_us > DEAD_LOOK_US and client.return_from_dead() >= RETURNED_A_TURN_MAX:
             client.looked_us = 0  # there is more: all of it comes back before anything is taken, to keep the order
             return Look([], now_us, lease_us, 0, 0.0, True)
-        deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
+        if wanted is None:
+            deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
+        else:
+            deliveries = kernel.claim_chosen(
+                wanted.choice, most, now_us, boot_us + lease_us, client.index, client.owner
+            )
         if not deliveries and client.return_from_dead():
             client.looked_us = 0
             return Look([], now_us, lease_us, 0, 0.0, True)
@@ -120,11 +186,12 @@ class Consumer:
         nap_s = sleep_s(
             now_us=now_us,
             boot_us=boot_us,
-            next_due_us=kernel.order.next_due_us(),
+            next_due_us=kernel.order.next_due_us() if wanted is None else kernel.classes.next_us,
             next_lease_us=kernel.order.next_lease_us(),
             left_s=left_s,
         )
-        return Look(deliveries, now_us, lease_us, kernel.sleepers.arm(L.H_WAKE), nap_s, False)
+        seen = kernel.sleepers.arm(L.H_WAKE) if wanted is None else kernel.sleepers.arm_choosing()
+        return Look(deliveries, now_us, lease_us, seen, nap_s, False)
 
     def messages(self, look: Look) -> list[Message]:
         """Copy out what was claimed. A delivery whose lease ended meanwhile is somebody else's and is left out; so is

@@ -57,6 +57,7 @@ def make(
     expired: Literal["drop", "dead_letter"] = "drop",
     dedup_window: float = DEDUP_WINDOW_S,
     dedup_entries: int | None = None,
+    exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -91,7 +92,9 @@ def make(
     share = -(-data_bytes // files // L.PAGE_BYTES) * L.PAGE_BYTES
     file_bytes = [share] * files
     identity = uuid.uuid4()
-    header = L.regions(slots + 1 + files, dedup_entries)
+    if exclusive_keys.__class__ is not bool:
+        raise Misuse(f"exclusive_keys must be True or False, not {exclusive_keys!r}")
+    header = L.regions(slots + 1 + files, dedup_entries, exclusive=exclusive_keys)
     fixed = Options(
         penstock=L.FORMAT,
         uuid=str(identity),
@@ -109,6 +112,7 @@ def make(
         expired=expired,
         dedup_entries=dedup_entries,
         dedup_window_s=window_s,
+        exclusive_keys=exclusive_keys,
         kernel_bytes=header[L.H_KERNEL_BYTES],
         kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
     )

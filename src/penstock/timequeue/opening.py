@@ -31,6 +31,7 @@ def create(
     expired: Literal["drop", "dead_letter"] = "drop",
     dedup_window: float = DEDUP_WINDOW_S,
     dedup_entries: int | None = None,
+    exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
     busy_s: float = BUSY_S,
@@ -44,6 +45,7 @@ def create(
     how sleepers are woken: a shared futex word, or changes of the notification file, which inotify reports.
     ``durability`` is what a put's return means: "commit", the message is on disk; "relaxed", it will be soon. What was
     acknowledged is on disk after the next index sync, every ``index_sync_ms``; 0 leaves that to ``sync_index()``.
+    With ``exclusive_keys`` one message of a key is delivered at a time, in order: the next when it is acknowledged.
 
     A message is delivered at most ``max_attempts`` times (None: any number of times), with ``backoff`` between them,
     seconds or a ``penstock.Backoff``. After that it goes to ``dead_letter``: "beside", the queue of this name with
@@ -66,6 +68,7 @@ def create(
         expired=expired,
         dedup_window=dedup_window,
         dedup_entries=dedup_entries,
+        exclusive_keys=exclusive_keys,
         data_dirs=data_dirs,
         kernel_dir=kernel_dir,
         progress=progress,

@@ -2,6 +2,7 @@ cimport cython
 from penstock.store cimport layout as L
 from penstock.store cimport record
 from penstock.store.files cimport Clock, LocalFiles
+from penstock.store.hashes cimport Hashes
 from penstock.store.kernel cimport Kernel
 from penstock.store.remembered cimport Remembered
 from penstock.timequeue.clients cimport Client
@@ -34,6 +35,8 @@ cdef class Producer:
     cdef readonly u64 _data_bytes
     cdef readonly u64 _spill_bytes
     cdef readonly u64 _direct_bytes_max
+    cdef bint _has_trees
+    cdef Hashes _hashes
     cdef public object admit
 
     @cython.locals(first=Entry)
@@ -58,6 +61,8 @@ cdef class Producer:
     cpdef object put_when_room(self, list items, double timeout_s, bint sync, object once)
     @cython.locals(item=Entry)
     cpdef bint may_try_again(self, list items) except -1
+    @cython.locals(item=Entry)
+    cdef int _classify(self, list items) except -1
     @cython.locals(item=Entry)
     cdef int _mark_batch(self, list items) except -1
     @cython.locals(item=Entry, small=bint)

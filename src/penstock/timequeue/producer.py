@@ -16,6 +16,7 @@ from penstock.store import layout as L
 from penstock.store import record
 from penstock.store.bodyfiles import copy_in
 from penstock.store.files import body_name
+from penstock.store.hashes import Hashes
 from penstock.store.kernel import NO_NUMBER, NO_ROOM, NO_SLOT
 from penstock.timequeue.clients import OFFER, TOMBSTONE, Client
 from penstock.timequeue.puts import Entry
@@ -103,6 +104,8 @@ class Producer:
         self._data_bytes = client.options.data_bytes
         self._spill_bytes = client.options.spill_bytes
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
+        self._has_trees = self._kernel.trees_at != 0
+        self._hashes = Hashes(client.options.signature)
         self.admit: Callable[[], None] | None = None  # asked under the lock before a slot is taken; raises to refuse
 
     def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
@@ -184,6 +187,8 @@ class Producer:
 
         What is full may have room that only waits for an index sync. With ``once`` it is a publisher's batch.
         """
+        if self._has_trees:
+            self._classify(items)
         if sync:
             self._commits.require_working()
             if batch and (len(items) > 1 or once is not None):  # of a publisher's batch a trace must stay
@@ -207,6 +212,8 @@ class Producer:
         cannot be done now: the usual way finds out why."""
         if len(item.body) > self._direct_bytes_max or item.key:
             return False
+        if self._has_trees and item.meta:
+            item.classify(self._hashes)
         try:
             return bool(self._client.turn_at_once(self.put_direct, (item,)))
         except (QueueBusy, QueueFull, OutOfNumbers, OSError):
@@ -245,6 +252,11 @@ class Producer:
         full = error.errno == errno.ENOSPC and not isinstance(error, PenstockError)
         return full and self._kernel.get(L.H_KEPT) > 0 and self._client.regain()
 
+    def _classify(self, items: list[Entry]) -> None:
+        for item in items:
+            if item.meta:
+                item.classify(self._hashes)
+
     def _mark_batch(self, items: list[Entry]) -> None:
         for item in items:
             item.info |= L.FLAG_BATCHED << L.FLAGS_SHIFT
@@ -281,6 +293,8 @@ class Producer:
             entry = self._remember(item, slot, now_us) if item.key else 0
             self._files.write(item.unit, self._record(item, now_us, 1, 0))
             kernel.describe(slot, item.deliver_us, item.info, 0)
+            if item.type_hash or item.key_hash:
+                kernel.classes.classify(slot, item.type_hash, item.key_hash)
             kernel.publish_taken(slot, now_us)
             if entry:
                 kernel.remembered.settle(entry)
@@ -360,6 +374,8 @@ class Producer:
                 item.deliver_us = now_us
             if item.spilled_bytes:
                 kernel.spill(item.spilled_bytes)
+            if item.type_hash or item.key_hash:
+                kernel.classes.classify(slot, item.type_hash, item.key_hash)
             item.number = kernel.number(slot)
             entry = self._remember(item, slot, now_us) if item.key else 0
             if item.moved:

@@ -2,6 +2,7 @@ cimport cython
 from libc.string cimport memcpy
 from penstock.store cimport layout as L
 from penstock.store cimport record
+from penstock.store.hashes cimport Hashes
 
 ctypedef unsigned long long u64
 
@@ -62,7 +63,10 @@ cdef class Entry:
     cdef public int known
     cdef public u64 memory
     cdef public bint moved
+    cdef readonly u64 type_hash
+    cdef readonly u64 key_hash
 
+    cdef int classify(self, Hashes hashes) except -1
     cdef int spill(self) except -1
     cdef int refer(self, unsigned int check) except -1
     cdef int keep(self) except -1

@@ -18,6 +18,7 @@ from penstock.codec import CODEC_BYTES, encode_body, encode_fields, encode_meta
 from penstock.errors import Misuse
 from penstock.store import layout as L
 from penstock.store import record
+from penstock.store.hashes import Hashes
 
 if TYPE_CHECKING:
     from penstock.timequeue.sources import Source
@@ -76,6 +77,7 @@ class Entry:
         "deliver_us",
         "info",
         "key",
+        "key_hash",
         "known",
         "memory",
         "meta",
@@ -85,6 +87,7 @@ class Entry:
         "source",
         "spilled",
         "spilled_bytes",
+        "type_hash",
         "unit",
         "until_us",
     )
@@ -105,6 +108,15 @@ class Entry:
     known: int  # not 0: a message was stored under this key before, and slot and number are that one's
     memory: int  # flags of what remembers it
     moved: bool  # it comes from another queue
+    type_hash: int  # of type and key as the queue has them; 0: none
+    key_hash: int
+
+    def classify(self, hashes: Hashes) -> None:
+        """If it has a type or a key, it is one for the queue's trees."""
+        if hashes.read(self.meta):
+            self.type_hash = hashes.type_hash
+            self.key_hash = hashes.key_hash
+            self.info |= L.FLAG_CLASSED << L.FLAGS_SHIFT
 
     def spill(self) -> None:
         """The body becomes a file of its own; the record only says how long it is."""
@@ -240,6 +252,7 @@ def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extr
     item.spilled_bytes = 0
     item.slot = item.number = item.unit = 0
     item.key = item.until_us = 0
+    item.type_hash = item.key_hash = 0
     item.known = item.memory = 0
     item.moved = False
     if extra is not None:
@@ -324,6 +337,7 @@ def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos
         item.spilled_bytes = 0
         item.slot = item.number = item.unit = 0
         item.key = item.until_us = 0
+        item.type_hash = item.key_hash = 0
         item.known = item.memory = 0
         item.moved = False
         items.append(item)

@@ -65,10 +65,11 @@ class Selection:
         self.taken = 0
 
     def _counts(self) -> tuple[int, int]:
-        """Of messages that were published, and that were given back."""
+        """Of messages that were published, and that were given back; or removed, where another one comes then."""
         get = self._client.kernel.get
         stats_at = get(L.H_STATS_AT)
-        returns = sum(get(stats_at + word) for word in (L.T_RELEASES, L.T_EXPIRED, L.T_RETURNED))
+        removals = (L.T_ACKS, L.T_CANCELS) if self._client.kernel.classes.exclusive else ()
+        returns = sum(get(stats_at + word) for word in (L.T_RELEASES, L.T_EXPIRED, L.T_RETURNED, *removals))
         return get(stats_at + L.T_PUTS), returns
 
     def _moved(self) -> bool:

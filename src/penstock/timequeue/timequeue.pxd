@@ -5,10 +5,14 @@ from penstock.timequeue.arguments cimport check_durability, check_several
 from penstock.timequeue.clients cimport Client
 from penstock.timequeue.puts cimport Entry, entries, entry
 from penstock.timequeue.ids cimport taken_apart
-from penstock.timequeue.leases cimport Consumer, Look
+from penstock.timequeue.leases cimport Consumer, Look, Wanted
 from penstock.timequeue.producer cimport Producer
 
 ctypedef unsigned long long u64
+
+cdef int WANTED_MAX
+
+cdef bint _is_name(object value) noexcept
 
 cdef class TimeQueue:
     cdef object __weakref__
@@ -24,6 +28,7 @@ cdef class TimeQueue:
     cdef readonly Consumer _consumer
     cdef readonly object _specials
     cdef readonly object _moves
+    cdef dict _wanted
     cdef readonly double _lease_s
     cdef readonly bint _sync
 
@@ -32,4 +37,6 @@ cdef class TimeQueue:
     cpdef bint _is_synced(self, object durability) except -1
     cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1
     cpdef object _put_when_room(self, list items, double timeout, bint sync, object once=*)
-    cdef list _receive(self, u64 most, object wait_s, object lease)
+    cdef u64 _lease_us(self, object lease) except? 0
+    @cython.locals(client=Client, chosen=Wanted)
+    cdef list _receive(self, u64 most, object wait_s, object lease, object type, object key)

@@ -28,17 +28,28 @@ from penstock.store import layout as L
 from penstock.store.bodyfiles import PIECE_BYTES
 from penstock.store.files import Clock
 from penstock.timequeue import administration, coroutines, forking, upkeep
+from penstock.timequeue import groups as known_groups
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
-from penstock.timequeue.arguments import BUSY_S, check_durability, check_seconds, check_several, delay_us, queue_path
+from penstock.timequeue.arguments import (
+    BUSY_S,
+    check_durability,
+    check_names,
+    check_seconds,
+    check_several,
+    delay_us,
+    queue_path,
+)
 from penstock.timequeue.asyncgets import AsyncGets
 from penstock.timequeue.asyncputs import AsyncPuts
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
+from penstock.timequeue.groups import Group
 from penstock.timequeue.ids import MessageIds, taken_apart
-from penstock.timequeue.leases import Consumer
+from penstock.timequeue.leases import Consumer, Wanted
+from penstock.timequeue.leases import wanted as chosen_of
 from penstock.timequeue.moving import Moves, wanted
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
 from penstock.timequeue.producer import Once, Producer
@@ -48,6 +59,9 @@ from penstock.timequeue.retries import MAX_ATTEMPTS, backoff_us, limit_of, text_
 from penstock.timequeue.sources import Progress as SourceProgress
 from penstock.timequeue.sources import Source
 from penstock.timequeue.specials import Special, Specials
+from penstock.timequeue.walking import receive_walking
+
+WANTED_MAX = 256  # types and keys that are remembered
 
 
 class TimeQueue:
@@ -96,6 +110,7 @@ class TimeQueue:
             client.close()
             raise QueueNotFound(f"{self.name}: another queue is here now")
         self._id_prefix = client.id_prefix
+        self._wanted: dict[Any, Wanted] = {}  # what was asked for before: workers ask for the same again and again
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
         try:
@@ -331,31 +346,105 @@ class TimeQueue:
 
     # ------------------------------------------------------------ getting
 
-    def get(self, timeout: float | None = None, *, block: bool = True, lease: float | None = None) -> Message:
+    def get(
+        self,
+        timeout: float | None = None,
+        *,
+        block: bool = True,
+        lease: float | None = None,
+        type: str | Iterable[str] | None = None,
+        key: str | Iterable[str] | None = None,
+    ) -> Message:
         """The next message that is due; waits for one, up to ``timeout`` seconds, then raises ``QueueEmpty``.
 
-        It is ours for ``lease`` seconds; then, or when this process dies, somebody else gets it.
+        It is ours for ``lease`` seconds; then, or when this process dies, somebody else gets it. ``type`` and ``key``,
+        each one or several, are what it must have; all others stay, and are not looked at.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = [q.put(n, type="odd" if n % 2 else "even") for n in range(4)]
+        >>> q.get(type="odd").body, q.get(type=["odd", "even"]).body
+        (1, 0)
         """
         found = self._receive(
-            1, (0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)), lease
+            1,
+            (0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)),
+            lease,
+            type,
+            key,
         )
         if not found:
             raise QueueEmpty(self.name)
         return found[0]
 
-    def get_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]:
-        """Up to ``most`` messages that are due, as soon as there is one; none after ``wait`` seconds: an empty list."""
+    def get_many(
+        self,
+        most: int,
+        *,
+        wait: float = 0.0,
+        lease: float | None = None,
+        type: str | Iterable[str] | None = None,
+        key: str | Iterable[str] | None = None,
+        group: str | None = None,
+    ) -> list[Message]:
+        """Up to ``most`` messages that are due, as soon as there is one; none after ``wait`` seconds: an empty list.
+
+        ``type`` and ``key`` as in ``get``. ``group`` takes messages of one key: "largest", of the one with the most
+        messages that are due, or "oldest", of the one that has been due longest.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = [q.put(n, key="a.example" if n < 2 else "b.example") for n in range(5)]
+        >>> [m.body for m in q.get_many(100, group="largest")], [m.body for m in q.get_many(100, key="a.example")]
+        ([2, 3, 4], [0, 1])
+        """
         if most.__class__ is not int or most < 1:
             raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
-        return self._receive(min(most, L.SLOTS_MAX), check_seconds("wait", wait), lease)
+        most = min(most, L.SLOTS_MAX)
+        if group is None:
+            return self._receive(most, check_seconds("wait", wait), lease, type, key)
+        if group not in known_groups.ORDERS:
+            raise Misuse(f"group must be one of {', '.join(known_groups.ORDERS)}, not {group!r}")
+        if type is not None or key is not None:
+            raise Misuse("give group, or type and key")
+        client = self._mine()
+        order = known_groups.ORDERS[group]
+        lease_us = self._lease_us(lease)
+        return known_groups.receive(client, self._consumer, order, most, check_seconds("wait", wait), lease_us)
+
+    def groups(self, *, by: str | None = None, limit: int | None = None) -> list[Group]:
+        """The keys of waiting messages, and how many each has: by "size", by "age", or in no order; ``limit`` at most.
+
+        What is put or taken meanwhile may or may not be counted.
+
+        >>> import penstock
+        >>> q = penstock.create(path)
+        >>> ids = [q.put(n, key="a.example" if n < 2 else "b.example") for n in range(5)]
+        >>> [(group.key, group.waiting) for group in q.groups(by="size")]
+        [('b.example', 3), ('a.example', 2)]
+        """
+        if by not in known_groups.SORTS:
+            raise Misuse(f"by must be size, age or None, not {by!r}")
+        if limit is not None and (limit.__class__ is not int or limit < 0):
+            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        return known_groups.groups(self._mine(), self._consumer, by=by, limit=limit)
 
     def _lease_us(self, lease: float | None) -> int:
-        self._mine()
         return int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
 
-    def _receive(self, most: int, wait_s: float | None, lease: float | None) -> list[Message]:
+    def _receive(self, most: int, wait_s: float | None, lease: float | None, type: Any, key: Any) -> list[Message]:
+        client = self._mine()
         lease_us = self._lease_us(lease)
-        return self._consumer.receive(most, wait_s, lease_us)
+        if type is None and key is None:
+            return self._consumer.receive(most, wait_s, lease_us, None)
+        chosen = self._wanted.get((type, key)) if _is_name(type) and _is_name(key) else None
+        if chosen is None:
+            chosen = chosen_of(check_names("type", type), check_names("key", key), client.signature)
+            if _is_name(type) and _is_name(key) and len(self._wanted) < WANTED_MAX:
+                self._wanted[type, key] = chosen
+        if client.kernel.trees_at == 0:
+            return receive_walking(client, self._consumer, chosen, most, wait_s, lease_us)
+        return self._consumer.receive(most, wait_s, lease_us, chosen)
 
     # ------------------------------------------------------------ what becomes of a delivery
 
@@ -680,6 +769,10 @@ class TimeQueue:
         if client is not None and not client.closed and not sys.is_finalizing():  # threads are frozen by then
             with contextlib.suppress(Exception):  # a half-made object at interpreter exit; the system frees the rest
                 client.forget()
+
+
+def _is_name(value: Any) -> bool:
+    return value is None or value.__class__ is str
 
 
 def _reopen(kind: type[TimeQueue], path: str, busy_s: float) -> TimeQueue:
