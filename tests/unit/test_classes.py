@@ -17,6 +17,7 @@ from penstock.store import layout as L
 from penstock.store.hashes import Hashes, hash_of
 from penstock.store.kernel import Kernel
 from penstock.timequeue import check_queue, repair_queue
+from penstock.timequeue.sizes import resize_queue, upgrade_queue
 from tests.conftest import Queues, SimulatedClock, assert_whole
 from tests.snapshot import overwrite
 from tests.unit.kernels import set_slot, small_kernel
@@ -311,3 +312,27 @@ def test_a_backup_has_trees_of_its_own(tmp_path: Path, queue: Queues, exclusive:
     assert Counter({group.key: group.waiting for group in copy.groups()}) == {"k": 4}
     assert [m.body for m in copy.get_many(9, key="k")] == ([1] if exclusive else [1, 3, 5, 7])
     assert len(copy.get_many(9, type="a")) == 4
+
+
+@pytest.mark.parametrize("exclusive", [False, True], ids=["keys", "exclusive keys"])
+def test_a_resized_queue_has_its_trees(path: Path, exclusive: bool) -> None:
+    """In a table of another size a hash is in another bucket."""
+    with penstock.create(path, slots=2000, data_bytes=1 << 20, durability="relaxed", exclusive_keys=exclusive) as q:
+        for n in range(30):
+            q.put(n, type="ab"[n % 2], key=f"key {n % 5}", delay=1e6 if n > 24 else None)
+    for slots in (4000, 100):
+        resize_queue(path, slots=slots)
+        assert_whole(path)
+        with penstock.open(path) as q:
+            assert {group.key: group.waiting for group in q.groups()} == {f"key {n}": 6 for n in range(5)}
+            found = [message.body for message in q.get_many(100, key=["key 0", "key 1"], type="a")]
+            assert found == ([0] if exclusive else [0, 6, 10, 16, 20])
+
+
+def test_a_queue_without_trees_stays_so_when_it_is_upgraded(old: penstock.TimeQueue, queue: Queues) -> None:
+    old.put("a", type="a", key="k")
+    old.close()
+    upgrade_queue(old.path)
+    upgraded = queue.open(old.path)
+    assert upgraded._mine().kernel.trees_at == 0
+    assert upgraded.get(block=False, type="a").body == "a"

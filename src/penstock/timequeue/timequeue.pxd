@@ -37,6 +37,5 @@ cdef class TimeQueue:
     cpdef bint _is_synced(self, object durability) except -1
     cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1
     cpdef object _put_when_room(self, list items, double timeout, bint sync, object once=*)
-    cdef u64 _lease_us(self, object lease) except? 0
     @cython.locals(client=Client, chosen=Wanted)
     cdef list _receive(self, u64 most, object wait_s, object lease, object type, object key)
