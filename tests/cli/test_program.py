@@ -213,6 +213,7 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     assert said("ls", tmp_path)[0]["waiting"] == 2
     assert said("stat", path)[0]["acks"] == 1
     assert said("top", path, "--once", "--interval", "10ms")[0]["queues"][0]["acks"] == 1
+    assert said("groups", path) == []
     assert said("cancel", path, put["id"], code=1) == [{"id": put["id"], "cancelled": False}]
     with penstock.open(path) as q, q.receiver("report") as receiver:
         receiver.claim(1)
