@@ -124,9 +124,9 @@ class Classed(QueueAgainstModel):
         super().__init__()
         self.model = ClassModel(self.clock, self.SLOTS, exclusive=self.EXCLUSIVE)
 
-    def _put(self, queue: Any, bodies: list[bytes], priority: int, when: Any, *, many: bool) -> None:
+    def _put(self, queue: Any, bodies: list[bytes], priority: int, when: Any, *, how: str) -> None:
         there = len(self.model.entries)
-        super()._put(queue, bodies, priority, when, many=many)
+        super()._put(queue, bodies, priority, when, how=how)
         for entry in self.model.entries[there:]:
             self.model.classes[entry.id] = Class()
 
