@@ -644,7 +644,7 @@ def test_numbers_stay_below_a_limit_that_is_on_disk(queue: Queues) -> None:
 
 def test_a_put_that_died_half_done_leaves_no_record_to_be_found_later(queue: Queues) -> None:
     q = queue(durability="relaxed")
-    for step in range(1, 60):
+    for step in range(1, 80):
 
         def die(step: int = step) -> None:
             mine = penstock.open(q.path)
