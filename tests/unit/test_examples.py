@@ -75,6 +75,11 @@ SAID = {
         ["--jobs", "30"],
         r"is killed.*27 thumbnails; 3 dead letters.*max_attempts after 3 attempts.*has its thumb",
     ),
+    "customers.py": (
+        ["--customers", "8", "--orders", "5"],
+        r"is killed.*8 customers, 5 orders each; .* 0 out of order",
+    ),
+    "bulkmail.py": (["--mails", "300"], r"mails wait for large.example.*mails to small.example over .*dead letters"),
     "reminders.py": (["--seconds", "0.5"], r"cancelled.*4 reminders, 4 asked for twice, 1 no longer worth it"),
 }
 
