@@ -61,7 +61,7 @@ cdef class Entry:
     cdef readonly u64 until_us
     cdef public int known
     cdef public u64 memory
-    cdef public bint moved
+    cdef public object moved
 
     cdef int spill(self) except -1
     cdef int refer(self, unsigned int check) except -1

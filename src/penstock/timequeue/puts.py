@@ -104,7 +104,7 @@ class Entry:
     until_us: int
     known: int  # not 0: a message was stored under this key before, and slot and number are that one's
     memory: int  # flags of what remembers it
-    moved: bool  # it comes from another queue
+    moved: Callable[[], None] | None  # it comes from another queue: asked before it gets a slot; raises to refuse
 
     def spill(self) -> None:
         """The body becomes a file of its own; the record only says how long it is."""
@@ -241,7 +241,7 @@ def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extr
     item.slot = item.number = item.unit = 0
     item.key = item.until_us = 0
     item.known = item.memory = 0
-    item.moved = False
+    item.moved = None
     if extra is not None:
         item.key = extra.key
         item.until_us = extra.until_us
@@ -325,6 +325,6 @@ def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos
         item.slot = item.number = item.unit = 0
         item.key = item.until_us = 0
         item.known = item.memory = 0
-        item.moved = False
+        item.moved = None
         items.append(item)
     return items
