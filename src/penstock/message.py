@@ -196,6 +196,13 @@ class Message:
         return self.meta.a
 
     @property
+    def own_lease_s(self) -> float | None:
+        """Its own lease, where it was put with one; a dead letter's does not count."""
+        if not self._special or self.meta.l is None or self.meta.r is not None:
+            return None
+        return self.meta.l / 1e6
+
+    @property
     def reason(self) -> str | None:
         """Of a dead letter: why it is one."""
         return self.meta.r

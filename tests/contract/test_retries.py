@@ -572,7 +572,7 @@ def test_a_queue_that_remembers_nothing_gets_a_message_once_too(queue: Queues, c
     q, other = queue("one"), queue("two", dedup_entries=0)
     q.put_many([b"m", b"n"])
     message = take(q)
-    item = q._moves._entry(other, message, lambda fields: fields, True)
+    item = q._moves._entry(other, message, lambda fields: fields, True, 1, False)
     other.put_entries([item])  # and died
     message.move(to=other)
     take(q).move(to=other)

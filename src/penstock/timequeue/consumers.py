@@ -46,6 +46,7 @@ class QueueConsumer:
         self._prefetch = prefetch
         self._wait_s = wait_s
         self._lease_s = lease_s
+        self._shortest_s = lease_s  # of all leases so far: messages may have their own
         self._clock = clock
         self._ready: deque[Message] = deque()  # taken, not started
         self._unstarted: deque[Message] = deque()  # what was ready when it was told to stop
@@ -60,7 +61,8 @@ class QueueConsumer:
         self._entered = False
         self._stopping = False
         self._closed = False
-        self._ended = threading.Event()
+        self._ended = False
+        self._sooner = threading.Event()  # the background is to look at once
         self._keeper: threading.Thread | None = None
         self._disowned = False
         self.lost = 0
@@ -155,7 +157,7 @@ class QueueConsumer:
                     return False
                 nap_s = NAP_S_MAX if end_s is None else max(min(end_s - self._clock(), NAP_S_MAX), 0.0)
                 found = self._queue.get_many(self._prefetch, wait=nap_s, lease=self._lease_s)
-                self._ready.extend(found)
+                self._take(found)
                 if self._stopping:
                     self.stop()
                     if self._closed:  # meanwhile, and nobody else comes to give it back
@@ -163,6 +165,13 @@ class QueueConsumer:
                 if not found and end_s is not None and self._clock() >= end_s:
                     return False
         return True
+
+    def _take(self, found: list[Message]) -> None:
+        for message in found:
+            if message.own_lease_s is not None and message.own_lease_s < self._shortest_s:
+                self._shortest_s = message.own_lease_s
+                self._sooner.set()
+        self._ready.extend(found)
 
     async def _afill(self) -> bool:
         await self._aflush()
@@ -174,7 +183,7 @@ class QueueConsumer:
                     return False
                 nap_s = NAP_S_MAX if end_s is None else max(min(end_s - self._clock(), NAP_S_MAX), 0.0)
                 found = await self._queue.aget_many(self._prefetch, wait=nap_s, lease=self._lease_s)
-                self._ready.extend(found)
+                self._take(found)
                 if self._stopping:
                     self.stop()
                     if self._closed:
@@ -255,7 +264,10 @@ class QueueConsumer:
     # ------------------------------------------------------------ the background
 
     def _keep(self) -> None:
-        while not self._ended.wait(min(ACKS_S_MAX, self._lease_s / EXTENSIONS_A_LEASE / 2)):
+        while not self._ended:
+            if self._sooner.wait(min(ACKS_S_MAX, self._shortest_s / EXTENSIONS_A_LEASE / 2)):
+                self._sooner.clear()
+                continue
             try:
                 self.keep()
             except QueueClosed:
@@ -268,7 +280,7 @@ class QueueConsumer:
         self.flush()
         self._give_back_left()
         now_s = self._clock()
-        if now_s - self._extended_s >= self._lease_s / EXTENSIONS_A_LEASE:
+        if now_s - self._extended_s >= self._shortest_s / EXTENSIONS_A_LEASE:
             self._extended_s = now_s
             with self._answering:
                 for message in self._held():
@@ -282,7 +294,7 @@ class QueueConsumer:
         if message.state != PENDING:
             return
         try:
-            message.extend(self._lease_s)
+            message.extend(message.own_lease_s or self._lease_s)
         except LeaseLost:
             if message.state != PENDING:
                 return  # answered in this moment
@@ -305,7 +317,8 @@ class QueueConsumer:
             return
         self.stop()
         self._closed = True
-        self._ended.set()
+        self._ended = True
+        self._sooner.set()
         if self._keeper is not None:
             self._keeper.join()
         try:

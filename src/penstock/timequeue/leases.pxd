@@ -70,6 +70,8 @@ cdef class Consumer:
     cpdef int park(self, Message message, u64 delay_us) except -1
     cpdef int _park(self, Message message, u64 delay_us) except -1
     cpdef int _release(self, Message message, u64 delay_us) except -1
+    cpdef int keep(self, object message, u64 span_us) except -1
+    cpdef int _keep(self, Message message, u64 span_us) except -1
     cpdef int _extend(self, Message message, u64 span_us) except -1
     cpdef int ack_at_once(self, object messages) except -1
     @cython.locals(message=Message, now_us=u64)

@@ -238,7 +238,10 @@ class Consumer:
             self._receiver.give_up(message, reason)
             return False
         if message._special and message.meta.l is not None and message.meta.r is None:
-            self.extend(message, message.meta.l)
+            try:
+                self.extend(message, message.meta.l)
+            except LeaseLost:  # it ended while others were given up
+                return False
         return True
 
     def _give_back(self, deliveries: list[Delivery], damaged: Delivery | None, delay_us: int) -> None:
@@ -344,6 +347,10 @@ class Consumer:
     def extend(self, message: Message, span_us: int) -> None:
         self._client.turn(self._extend, _checked(message), span_us)
 
+    def keep(self, message: Message, span_us: int) -> None:
+        """``extend``, unless it is ours for longer."""
+        self._client.turn(self._keep, _checked(message), span_us)
+
     def unget(self, messages: list[Message]) -> None:
         """Nobody was given these to work on: back to their places, those that are still ours."""
         for start in range(0, len(messages), RETURNED_A_TURN_MAX):
@@ -405,6 +412,11 @@ class Consumer:
                 message.attempts = (
                     0  # the next delivery has the same number of attempts: it is not this one's to answer
                 )
+
+    def _keep(self, message: Message, span_us: int) -> None:
+        self._require(message)
+        if self._kernel.field(message.slot, L.S_LEASE_US) < self._client.clock.boot_us() + span_us:
+            self._extend(message, span_us)
 
     def _extend(self, message: Message, span_us: int) -> None:
         self._require(message)

@@ -8,6 +8,7 @@ is forgotten only when this queue's disk knows that the message has gone. Never 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.codec import encode_meta
-from penstock.errors import LeaseLost, Misuse, PenstockError, QueueExists, QueueFull, QueueNotFound
+from penstock.errors import BatchTooLarge, LeaseLost, Misuse, PenstockError, QueueExists, QueueFull, QueueNotFound
 from penstock.message import PENDING, Message
 from penstock.store import layout as L
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
@@ -60,8 +61,9 @@ class Moves:
     def __init__(self, source: TimeQueue) -> None:
         self._source = source
         self._opened: dict[Path, TimeQueue] = {}
+        self._replaced: list[TimeQueue] = []  # opened, and no longer what is at their path
         self._unsettled: list[tuple[TimeQueue, list[tuple[int, int]]]] = []  # queue; keys and numbers there
-        self._mutex = threading.Lock()  # for the two above
+        self._mutex = threading.Lock()  # for the three above
 
     # ------------------------------------------------------------ one message
 
@@ -113,87 +115,129 @@ class Moves:
         left = L.SLOTS_MAX if limit is None else limit
         moved = 0
         batch: list[Message] = []
-        for seen in source.browse(limit=None):
-            if len(batch) + moved >= left:
-                break
-            if seen.number < below and wanted(seen):
-                taken = source._consumer.take(seen.slot, seen.number, LEASE_US)
-                if taken is not None:
-                    batch.append(taken)
-            if len(batch) >= MOVED_AT_ONCE_MAX or sum(m.body_bytes for m in batch) >= MOVED_AT_ONCE_BYTES:
+        try:
+            for seen in source.browse(limit=None):
+                if len(batch) + moved >= left:
+                    break
+                if seen.number < below and wanted(seen):
+                    taken = source._consumer.take(seen.slot, seen.number, LEASE_US)
+                    if taken is not None:
+                        batch.append(taken)
+                if len(batch) >= MOVED_AT_ONCE_MAX or sum(m.body_bytes for m in batch) >= MOVED_AT_ONCE_BYTES:
+                    moved += self._move_some(target, batch, revive)
+                    batch = []
+                    if progress is not None:
+                        progress(moved)
+            if batch:
                 moved += self._move_some(target, batch, revive)
-                batch = []
                 if progress is not None:
                     progress(moved)
-        if batch:
-            moved += self._move_some(target, batch, revive)
-            if progress is not None:
-                progress(moved)
-        self.settle()
+        except BaseException:
+            with contextlib.suppress(PenstockError):  # nobody was given them to work on: it was no attempt
+                source.unget(message for message in batch if message.state == PENDING)
+            raise
+        self._settle_or_warn()
         return moved
 
     def _move_some(self, target: TimeQueue, batch: list[Message], revive: bool) -> int:
-        """All of them, or as many as there is room for; what was not moved is given back."""
+        """All of them, or as many as there is room for."""
         try:
-            try:
-                self._move(target, batch, L.T_MOVED_OUT, _revived if revive else _unchanged, now=revive)
-            except QueueFull:
-                if len(batch) == 1:
-                    raise
-                middle = len(batch) // 2
-                self._move_some(target, batch[:middle], revive)
-                self._move_some(target, batch[middle:], revive)
-        except BaseException:
-            for message in batch:
-                if message.state == PENDING:
-                    with contextlib.suppress(PenstockError):
-                        self._source.release(message)
-            raise
+            self._move(target, batch, L.T_MOVED_OUT, _revived if revive else _unchanged, now=revive, taken=True)
+        except (QueueFull, BatchTooLarge):
+            if len(batch) == 1:
+                raise
+            middle = len(batch) // 2
+            self._move_some(target, batch[:middle], revive)
+            self._move_some(target, batch[middle:], revive)
         return len(batch)
 
     # ------------------------------------------------------------ the steps of a move
 
-    def _move(self, target: TimeQueue, messages: list[Message], statistic: int, change: Change, *, now: bool) -> None:
+    def _move(
+        self,
+        target: TimeQueue,
+        messages: list[Message],
+        statistic: int,
+        change: Change,
+        *,
+        now: bool,
+        taken: bool = False,
+    ) -> None:
+        """``taken``: only to be moved, so that this delivery is none that counts."""
         source = self._source
         self._check_other(target)
         for message in messages:
-            source._consumer.extend(message, LEASE_US)  # and still ours
-        items = [self._entry(target, message, change, now) for message in messages]
-        there = set() if target._mine().options.dedup_entries else _moved_before(target)
-        new = [item for item, message in zip(items, messages, strict=True) if self._origin(message) not in there]
-        if new:
-            target._put(new, None, "commit")
+            source._consumer.keep(message, LEASE_US)  # and still ours
+
+        def entry_of(message: Message, remembered: bool) -> Entry:
+            attempts = message.attempts - 1 if taken else message.attempts
+            return self._entry(target, message, change, now, attempts, remembered)
+
+        put = self._put(target, messages, entry_of)
         source._consumer.remove(messages, statistic)
         with self._mutex:
-            self._unsettled.append((target, [(item.key, item.number) for item in new if item.key]))
+            self._unsettled.append((target, [(item.key, item.number) for item in put if item.key]))
             enough = sum(len(keys) for _, keys in self._unsettled) >= SETTLED_AT_ONCE
         if enough:
-            self.settle()
+            self._settle_or_warn()
+
+    def _put(
+        self, target: TimeQueue, messages: list[Message], entry_of: Callable[[Message, bool], Entry]
+    ) -> list[Entry]:
+        """Those that are not there yet; what was put, or found. Where there is no room to remember where they come
+        from, what is there says it: keys of movers that died are kept for long, and must not be in the way."""
+        known: list[Entry] = []
+        if target._mine().options.dedup_entries:
+            items = [entry_of(message, True) for message in messages]
+            try:
+                target._put(items, None, "commit")
+            except QueueFull as error:
+                if error.which != "dedup_entries":
+                    raise
+            else:
+                return items
+            known = [item for item in items if item.known]
+            messages = [message for item, message in zip(items, messages, strict=True) if not item.known]
+        there = _moved_before(target)
+        new = [entry_of(message, False) for message in messages if self._origin(message) not in there]
+        if new:
+            target._put(new, None, "commit")
+        return [*known, *new]
+
+    def _require(self, message: Message) -> None:
+        """In the other queue's turn, before it gets a slot there: whoever was stopped until its lease had ended may
+        come when somebody else has moved the message, and the key of that is forgotten. Takes no lock."""
+        client = self._source._mine()
+        if not client.kernel.holds(message.slot, message.number, message.attempts, message.owner):
+            raise LeaseLost(client.name, message.id)
 
     def _check_other(self, target: TimeQueue) -> None:
         if target._mine().options.uuid == self._source._mine().options.uuid:
             raise Misuse(f"{self._source.name}: a message cannot be moved to the queue that it is in")
+        if not target._mine().files.is_current():
+            raise QueueNotFound(f"{target.name}: this queue was removed or replaced while it was open here")
 
     def _origin(self, message: Message) -> str:
         return origin_of(self._source._mine().options.uuid, message.number)
 
-    def _entry(self, target: TimeQueue, message: Message, change: Change, now: bool) -> Entry:
+    def _entry(
+        self, target: TimeQueue, message: Message, change: Change, now: bool, attempts: int, remembered: bool
+    ) -> Entry:
         client = self._source._mine()
         meta = message.meta
         fields = {name: value for name in KEPT if (value := getattr(meta, name)) is not None}
         fields["f"] = client.name
-        fields["n"] = message.attempts
+        fields["n"] = attempts
         fields = {name: value for name, value in change(fields).items() if value is not None}
         fields["o"] = message.id
         fields["s"] = self._origin(message)
         now_us = client.clock.wall_us()
         deliver_us = 0 if now or message.deliver_us <= now_us else message.deliver_us
-        options = target._mine().options
-        key = origin_key(fields["s"], options.signature) if options.dedup_entries else 0
+        key = origin_key(fields["s"], target._mine().options.signature) if remembered else 0
         data = _encoded(meta.t, meta.k, meta.h, fields)
         extra = Extra(fields, L.FLAG_SPECIAL | L.FLAG_REMEMBERED, key, now_us + MOVE_KEPT_US)
         item = made(message.data, message._codec, data, deliver_us, message.priority, extra)
-        item.moved = True
+        item.moved = functools.partial(self._require, message)
         return item
 
     def settle(self) -> None:
@@ -208,6 +252,13 @@ class Moves:
             if keys and not target.closed:
                 client = target._mine()
                 client.turn(_forget, client, keys)
+
+    def _settle_or_warn(self) -> None:
+        """The moves are made, whatever comes of this: then the keys stay for their time."""
+        try:
+            self.settle()
+        except (PenstockError, OSError) as error:
+            log.warning("%s: what was moved is remembered for long: %s", self._source.name, error)
 
     # ------------------------------------------------------------ the other queues
 
@@ -242,6 +293,9 @@ class Moves:
         where = queue_path(to)  # type: ignore[arg-type]
         with self._mutex:
             found = self._opened.get(where)
+            if found is not None and not found.closed and not found._mine().files.is_current():
+                self._replaced.append(found)  # perhaps a caller of ours has it
+                found = None
             if found is None or found.closed:
                 found = self._opened[where] = self._source.__class__(
                     where, busy_s=self._source._busy_s, clock=self._source._clock
@@ -253,8 +307,9 @@ class Moves:
         with contextlib.suppress(PenstockError, OSError):
             self.settle()
         with self._mutex:
-            opened, self._opened = self._opened, {}
-        for queue in opened.values():
+            opened, self._opened = [*self._opened.values(), *self._replaced], {}
+            self._replaced = []
+        for queue in opened:
             with contextlib.suppress(PenstockError, OSError):
                 queue.close()
 

@@ -378,7 +378,7 @@ class Producer:
                 kernel.classes.classify(slot, item.type_hash, item.key_hash)
             item.number = kernel.number(slot)
             entry = self._remember(item, slot, now_us) if item.key else 0
-            if item.moved:
+            if item.moved is not None:
                 kernel.count(L.T_MOVED_IN, 1)
             kernel.describe(slot, item.deliver_us, item.info, item.spilled_bytes, entry)
             item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
@@ -392,6 +392,8 @@ class Producer:
         remembered = self._kernel.remembered
         known = False
         for item in items:
+            if item.moved is not None:
+                item.moved()
             found = remembered.find(item.key, now_us) if item.key else 0
             if found == 0:
                 continue

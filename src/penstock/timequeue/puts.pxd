@@ -62,7 +62,7 @@ cdef class Entry:
     cdef readonly u64 until_us
     cdef public int known
     cdef public u64 memory
-    cdef public bint moved
+    cdef public object moved
     cdef readonly u64 type_hash
     cdef readonly u64 key_hash
 

@@ -107,7 +107,7 @@ class Entry:
     until_us: int
     known: int  # not 0: a message was stored under this key before, and slot and number are that one's
     memory: int  # flags of what remembers it
-    moved: bool  # it comes from another queue
+    moved: Callable[[], None] | None  # it comes from another queue: asked before it gets a slot; raises to refuse
     type_hash: int  # of type and key as the queue has them; 0: none
     key_hash: int
 
@@ -254,7 +254,7 @@ def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extr
     item.key = item.until_us = 0
     item.type_hash = item.key_hash = 0
     item.known = item.memory = 0
-    item.moved = False
+    item.moved = None
     if extra is not None:
         item.key = extra.key
         item.until_us = extra.until_us
@@ -339,6 +339,6 @@ def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos
         item.key = item.until_us = 0
         item.type_hash = item.key_hash = 0
         item.known = item.memory = 0
-        item.moved = False
+        item.moved = None
         items.append(item)
     return items

@@ -1,0 +1,195 @@
+"""Moves that are refused, cut short, overtaken or left alone: nothing is lost, doubled, or stuck by them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import LeaseLost, PenstockError, QueueFull
+from penstock.timequeue import moving
+from tests.conftest import Queues, SimulatedClock
+from tests.contract.test_retries import fail, is_empty, take
+
+
+def test_a_move_that_finds_no_room_is_no_attempt(queue: Queues, clock: SimulatedClock) -> None:
+    q, full = queue("one", max_attempts=1), queue("two", slots=1)
+    full.put(b"full")
+    q.put_many([b"m", b"n"])
+    for _ in range(2):
+        with pytest.raises(QueueFull):
+            q.move_all(to=full)
+    assert [(m.data, m.attempts) for m in q.get_many(2)] == [(b"m", 1), (b"n", 1)]
+
+
+def test_a_move_that_is_interrupted_gives_back_what_it_took(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, other = queue("one", max_attempts=1), queue("two")
+    q.put_many([b"m", b"n", b"o"])
+    browse = q.browse
+
+    def interrupted(**options: Any) -> Iterator[penstock.Message]:
+        for number, message in enumerate(browse(**options)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield message
+
+    monkeypatch.setattr(q, "browse", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        q.move_all(to=other)
+    assert q.stats().pending == 0
+    assert [m.attempts for m in q.get_many(3)] == [1, 1, 1]
+
+
+def test_what_was_moved_by_many_was_not_delivered(queue: Queues, clock: SimulatedClock) -> None:
+    q, other = queue("one"), queue("two")
+    q.put_many([b"new", b"tried"])
+    q.unget([take(q)])
+    held = q.get_many(2)
+    q.unget(held[:1])
+    held[1].release()
+    q.move_all(to=other)
+    assert {m.data: m.attempts_before for m in other.browse()} == {b"new": 0, b"tried": 1}
+
+
+def test_more_than_a_small_queue_has_slots_are_brought_back_bit_by_bit(queue: Queues, clock: SimulatedClock) -> None:
+    letters = queue("letters", slots=40)
+    q = queue("orders", slots=4, dead_letter=letters.path)
+    for n in range(10):
+        q.put(b"%d" % n)
+        take(q).dead_letter("bad")
+    with pytest.raises(QueueFull):
+        q.redrive()
+    assert (q.qsize(), letters.qsize(), letters.stats().pending) == (4, 6, 0)
+
+
+def test_a_dead_letter_queue_that_was_deleted_is_made_again(queue: Queues, clock: SimulatedClock) -> None:
+    q = queue(max_attempts=1)
+    q.put_many([b"m", b"n"])
+    fail(q)
+    shutil.rmtree(q.dead_letters().path)
+    fail(q)
+    letters = queue.open(q.path.with_name("queue.dead"))
+    assert [m.data for m in letters.browse()] == [b"n"]
+    assert [m.data for m in q.dead_letters().browse()] == [b"n"]
+
+
+def test_a_dead_letter_queue_that_was_replaced_is_found(queue: Queues, clock: SimulatedClock) -> None:
+    q = queue(max_attempts=1)
+    q.put_many([b"m", b"n"])
+    fail(q)
+    where = q.dead_letters().path
+    where.rename(where.with_name("kept"))
+    penstock.create(where, slots=5, data_bytes=8192).close()
+    fail(q)
+    assert [m.data for m in queue.open(where).browse()] == [b"n"]
+    assert [m.data for m in queue.open(where.with_name("kept")).browse()] == [b"m"]
+
+
+def test_a_move_does_not_shorten_a_lease(queue: Queues, clock: SimulatedClock) -> None:
+    q, full = queue("one"), queue("two", slots=1)
+    full.put(b"full")
+    q.put(b"m")
+    message = q.get(block=False, lease=3600)
+    with pytest.raises(QueueFull):
+        message.move(to=full)
+    clock.advance(1000)
+    assert is_empty(q)
+    message.ack()
+
+
+def test_who_was_overtaken_does_not_store_it_again(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before it was put there, until somebody else has moved it, and the key of that is forgotten."""
+    q, other = queue("one"), queue("two")
+    q.put(b"m")
+    stopped = take(q)
+    entry_of = q._moves._entry
+
+    def stalls(*arguments: Any) -> Any:
+        item = entry_of(*arguments)
+        clock.advance(1000)
+        second = queue.open(q)
+        take(second).move(to=queue.open(other))
+        second.close()
+        return item
+
+    monkeypatch.setattr(q._moves, "_entry", stalls)
+    with pytest.raises(LeaseLost):
+        stopped.move(to=other)
+    assert [m.data for m in other.browse()] == [b"m"]
+
+
+def test_keys_that_nobody_came_to_forget_are_in_nobodys_way(queue: Queues, clock: SimulatedClock) -> None:
+    """Of movers that died: they are kept for a month, and there may be as many as the table has entries."""
+    letters = queue("letters", dedup_entries=32)
+    q = queue("orders", slots=200, max_attempts=1, dead_letter=letters.path)
+    for n in range(40):
+        worker = queue.open(q)
+        worker.put(b"%d" % n)
+        fail(worker)
+        queue.die(worker)
+        take(letters).ack()
+    assert q.stats().parked == 0 and letters.stats().acks == 40
+
+
+def test_with_a_full_table_it_is_stored_once_too(queue: Queues, clock: SimulatedClock) -> None:
+    q, other = queue("one"), queue("two", dedup_entries=32)
+    q.put_many([b"m", b"n"])
+    for n in range(31):
+        other.put(b"", dedup_id=f"{n}")
+    other.purge()
+    held = q.get_many(2)
+    for message, remembered in zip(held, (True, False), strict=True):
+        other.put_entries([q._moves._entry(other, message, lambda fields: fields, True, 1, remembered)])  # and died
+    for message in held:
+        message.move(to=other)
+    assert [m.data for m in other.browse()] == [b"m", b"n"] and q.stats().pending == 0
+
+
+def test_a_sync_that_fails_after_a_move_does_not_undo_it(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, other = queue("one"), queue("two")
+    q.put(b"m")
+
+    def fails() -> None:
+        raise PenstockError("no sync now")
+
+    monkeypatch.setattr(moving, "SETTLED_AT_ONCE", 1)
+    monkeypatch.setattr(q._mine().syncs, "sync_index", fails)
+    take(q).move(to=other)
+    assert (q.qsize(), other.qsize()) == (0, 1)
+
+
+def test_a_lease_that_ends_while_another_is_given_up_fails_no_receive(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = queue(expired="dead_letter")
+    q.put(b"old", ttl=0)
+    q.put(b"m", lease=30)
+    give_up = q._moves.give_up
+
+    def takes_long(*arguments: Any) -> None:
+        give_up(*arguments)
+        clock.advance(2)
+        assert take(queue.open(q)).data == b"m"
+
+    monkeypatch.setattr(q._moves, "give_up", takes_long)
+    assert q.get_many(2, lease=1) == []
+
+
+def test_a_consumer_keeps_messages_with_short_leases_of_their_own(queue: Queues) -> None:
+    q = queue()
+    q.put_many([b"m", b"n", b"o"], lease=0.3)
+    with q.consumer(wait=0) as consumer:
+        for _ in consumer:
+            time.sleep(0.6)
+            assert q.get_many(3) == []
+    assert q.stats().acks == 3 and consumer.lost == 0
