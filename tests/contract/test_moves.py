@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,22 +25,17 @@ def test_a_move_that_finds_no_room_is_no_attempt(queue: Queues, clock: Simulated
     assert [(m.data, m.attempts) for m in q.get_many(2)] == [(b"m", 1), (b"n", 1)]
 
 
-def test_a_move_that_is_interrupted_gives_back_what_it_took(
-    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_that_is_interrupted_gives_back_what_it_took(queue: Queues, clock: SimulatedClock) -> None:
     q, other = queue("one", max_attempts=1), queue("two")
     q.put_many([b"m", b"n", b"o"])
-    browse = q.browse
 
-    def interrupted(**options: Any) -> Iterator[penstock.Message]:
-        for number, message in enumerate(browse(**options)):
-            if number == 2:
-                raise KeyboardInterrupt
-            yield message
+    def interrupted(message: penstock.Message) -> bool:
+        if message.data == b"o":
+            raise KeyboardInterrupt
+        return True
 
-    monkeypatch.setattr(q, "browse", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        q.move_all(to=other)
+        q._moves.move_many(other, interrupted, limit=None, progress=None, revive=False)
     assert q.stats().pending == 0
     assert [m.attempts for m in q.get_many(3)] == [1, 1, 1]
 
@@ -163,7 +157,7 @@ def test_a_sync_that_fails_after_a_move_does_not_undo_it(
         raise PenstockError("no sync now")
 
     monkeypatch.setattr(moving, "SETTLED_AT_ONCE", 1)
-    monkeypatch.setattr(q._mine().syncs, "sync_index", fails)
+    monkeypatch.setattr(q._moves, "settle", fails)
     take(q).move(to=other)
     assert (q.qsize(), other.qsize()) == (0, 1)
 
