@@ -27,7 +27,6 @@ _processes = multiprocessing.get_context("spawn")  # nothing is inherited but th
 
 def work(path: str, book: str) -> None:
     """One worker: writes down what it did, then acknowledges."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
     rng = random.Random(os.getpid())
     with penstock.open(path) as queue, open(book, "a", buffering=1) as lines:
         while True:
@@ -46,8 +45,10 @@ def run(folder: Path, customers: int, orders: int, workers: int) -> int:
             queue.put_many([penstock.Draft(body=order, key=f"customer-{customer}") for customer in range(customers)])
         pool = [_processes.Process(target=work, args=(str(path), str(book))) for _ in range(workers)]
         try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it waits until all are started
             for process in pool:
                 process.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             while queue.stats().acks < customers * orders // 3:
                 time.sleep(0.01)
             os.kill(pool[0].pid or 0, signal.SIGKILL)

@@ -42,7 +42,6 @@ def make_thumbnail(job: dict[str, int], attempts: int, done: Path, *, mended: bo
 
 def work(path: str, done: str) -> None:
     """One worker. A message that raises goes back and waits for its backoff, until its attempts are used up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
     with penstock.open(path) as queue:
         while True:
             message = queue.get()
@@ -61,8 +60,10 @@ def run(folder: Path, jobs: int, workers: int) -> int:
         queue.put_many([{"picture": picture} for picture in range(jobs)])
         pool = [_processes.Process(target=work, args=(str(folder / "jobs"), str(done))) for _ in range(workers)]
         try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it waits until all are started
             for process in pool:
                 process.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             while queue.stats().acks < jobs // 3:
                 time.sleep(0.01)
             os.kill(pool[0].pid or 0, signal.SIGKILL)
