@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import penstock
 
@@ -27,6 +28,7 @@ _processes = multiprocessing.get_context("spawn")  # nothing is inherited but th
 
 def work(path: str, book: str) -> None:
     """One worker: writes down what it did, then acknowledges."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
     rng = random.Random(os.getpid())
     with penstock.open(path) as queue, open(book, "a", buffering=1) as lines:
         while True:
@@ -37,6 +39,17 @@ def work(path: str, book: str) -> None:
             message.ack()
 
 
+def start(pool: list[Any]) -> None:
+    """All of them; an interrupt waits until there is none half started."""
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    for process in pool:
+        process.start()
+    signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
+
+
 def run(folder: Path, customers: int, orders: int, workers: int) -> int:
     path = folder / "orders"
     book = folder / "book.txt"
@@ -45,10 +58,7 @@ def run(folder: Path, customers: int, orders: int, workers: int) -> int:
             queue.put_many([penstock.Draft(body=order, key=f"customer-{customer}") for customer in range(customers)])
         pool = [_processes.Process(target=work, args=(str(path), str(book))) for _ in range(workers)]
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it waits until all are started
-            for process in pool:
-                process.start()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            start(pool)
             while queue.stats().acks < customers * orders // 3:
                 time.sleep(0.01)
             os.kill(pool[0].pid or 0, signal.SIGKILL)

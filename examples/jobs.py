@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import penstock
 
@@ -42,6 +43,7 @@ def make_thumbnail(job: dict[str, int], attempts: int, done: Path, *, mended: bo
 
 def work(path: str, done: str) -> None:
     """One worker. A message that raises goes back and waits for its backoff, until its attempts are used up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
     with penstock.open(path) as queue:
         while True:
             message = queue.get()
@@ -53,6 +55,17 @@ def work(path: str, done: str) -> None:
                 message.ack()
 
 
+def start(pool: list[Any]) -> None:
+    """All of them; an interrupt waits until there is none half started."""
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    for process in pool:
+        process.start()
+    signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
+
+
 def run(folder: Path, jobs: int, workers: int) -> int:
     done = folder / "thumbnails"
     done.mkdir()
@@ -60,10 +73,7 @@ def run(folder: Path, jobs: int, workers: int) -> int:
         queue.put_many([{"picture": picture} for picture in range(jobs)])
         pool = [_processes.Process(target=work, args=(str(folder / "jobs"), str(done))) for _ in range(workers)]
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it waits until all are started
-            for process in pool:
-                process.start()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            start(pool)
             while queue.stats().acks < jobs // 3:
                 time.sleep(0.01)
             os.kill(pool[0].pid or 0, signal.SIGKILL)
