@@ -149,6 +149,18 @@ def test_a_repair_keeps_what_is_known(path: Path, durability: str) -> None:
         assert q.qsize() == 1
 
 
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_a_repair_keeps_what_is_known_of_claimed_messages(path: Path, durability: str) -> None:
+    with penstock.create(path, slots=10, data_bytes=8192, durability=durability) as q:
+        claimed = q.put(b"claimed", dedup_id="claimed")
+        with q.receiver("r") as receiver:
+            receiver.claim(1)
+    assert penstock.timequeue.restore_queue(path) is not None
+    with penstock.open(path) as q:
+        assert q.put(b"", dedup_id="claimed") == claimed
+        assert q.stats().claimed == 1 and q.qsize() == 0
+
+
 def test_without_a_kernel_what_is_there_is_known(path: Path) -> None:
     with penstock.create(path, slots=10, data_bytes=8192) as q:
         here = q.put(b"here", dedup_id="here")

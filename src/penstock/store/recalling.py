@@ -58,7 +58,9 @@ class Recall:
         return self._lives(slot, number) or (self._new.is_settled(entry) and self._has_gone(entry, slot, number))
 
     def _lives(self, slot: int, number: int) -> bool:
-        return self._kernel.field(slot, L.S_WORD) == self._kernel.word_of(slot, number, L.STATE_WAITING)
+        """It waits, or is claimed again already: the receivers come before this."""
+        word = self._kernel.field(slot, L.S_WORD)
+        return word in (self._kernel.word_of(slot, number, state) for state in (L.STATE_WAITING, L.STATE_CLAIMED))
 
     def _has_gone(self, entry: int, slot: int, number: int) -> bool:
         """A message that was published and does not live: was it removed, or is it lost? One whose record was on disk
