@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import penstock
 from penstock import Backoff, Draft, LeaseLost, Misuse, QueueBusy, QueueEmpty, QueueFull
 from penstock.store import layout as L
+from penstock.store import rig
 from tests.conftest import Queues, SimulatedClock
 
 
@@ -411,6 +413,27 @@ def test_a_duplicate_is_as_durable_as_it_is_asked_to_be(queue: Queues, clock: Si
     before = q.stats().index_syncs
     q.put(b"m", dedup_id="a", durability="commit")
     assert q.stats().index_syncs > before  # the background may have made another
+
+
+def test_a_duplicate_brings_a_body_of_its_own_to_disk(queue: Queues, clock: SimulatedClock) -> None:
+    q = queue(spill_bytes=1000)
+    q.put(b"m" * 2000, dedup_id="a", durability="relaxed")
+    (body,) = (q.path / "bodies").iterdir()
+    synced: list[str] = []
+
+    class Syncs:
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.SYNC:
+                synced.append(os.readlink(f"/proc/self/fd/{target}"))
+
+    rig.observe(Syncs())
+    try:
+        q.put(b"m" * 2000, dedup_id="a", durability="commit")
+    finally:
+        rig.observe(None)
+    assert synced.index(str(body)) < synced.index(str(q.path / "kernel"))
 
 
 def test_a_full_table_refuses_and_goes_on_when_there_is_room(queue: Queues, clock: SimulatedClock) -> None:

@@ -168,15 +168,18 @@ class Producer:
     def _say_known(self, items: list[Entry], count: int, sync: bool) -> None:
         """Those that were not put are the messages that were, of the same key."""
         firsts: dict[int, Entry] = {}
-        unsynced = False
+        unsynced = []
         for item in items:
             first = firsts.setdefault(item.key, item) if item.key else item
             item.slot = first.slot
             item.number = first.number
-            unsynced = unsynced or item.known == KNOWN_UNSYNCED
+            if item.known == KNOWN_UNSYNCED:
+                unsynced.append(body_name(item.number, item.slot))
         self._client.turn(self._count_known, count)
-        if sync and unsynced:
-            self._client.syncs.sync_index()  # what was put before is confirmed now, too
+        if sync and unsynced:  # what was put before is confirmed now, too, with a body of its own if it has one
+            if self._kernel.get(L.H_SPILLED_BYTES):
+                self._files.sync_bodies(unsynced)
+            self._client.syncs.sync_index()
 
     def _count_known(self, count: int) -> None:
         self._kernel.count(L.T_DEDUPLICATED, count)
