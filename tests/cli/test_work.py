@@ -161,6 +161,20 @@ def test_a_message_whose_function_raised_is_logged_and_tried_again_later(
     assert notes(folder) == ["m0", "m1", "m0", "m1"]
 
 
+@pytest.mark.parametrize(("options", "waits_s"), [([], 600), (["--retry-delay", "2h"], 7200)])
+def test_a_message_whose_function_raised_waits_for_its_backoff_unless_a_delay_is_given(
+    start: Start, tmp_path: Path, folder: Path, options: list[str], waits_s: float
+) -> None:
+    path = tmp_path / "with-backoff"
+    with penstock.create(path, slots=10, data_bytes=1 << 16, backoff=600) as q:
+        q.put("m0")
+        process = start("work", path, "jobs:fail_first", "--until-empty", *options)
+        process.communicate(timeout=END_S)
+        (message,) = q.browse()
+        assert message.attempts == 1
+        assert waits_s - 60 < message.deliver_at.timestamp() - time.time() <= waits_s
+
+
 def test_a_worker_that_is_killed_is_started_again_and_its_message_comes_back(
     start: Start, small: Path, folder: Path
 ) -> None:

@@ -296,8 +296,14 @@ def work(
         ),
     ] = None,
     retry_delay: Annotated[
-        float, typer.Option(parser=span_s, metavar="TIME", help="A message whose function raised waits so long.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            parser=span_s,
+            metavar="TIME",
+            help="A message whose function raised waits so long. Else as long as its backoff says, or 1 s without one.",
+            show_default=False,
+        ),
+    ] = None,
     lease: Annotated[
         float | None,
         typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while the function works."),

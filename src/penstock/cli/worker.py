@@ -20,9 +20,11 @@ from typing import Any
 
 import penstock
 from penstock.message import PENDING, Message
+from penstock.store.directory import read_options
 from penstock.timequeue import QueueConsumer
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
+RETRY_S = 1.0  # so long waits a message that failed and has no backoff
 UNUSABLE = 2  # the function cannot be had: starting again would not help
 
 Report = Callable[..., None]
@@ -54,6 +56,7 @@ class Worker:
         self._orders = orders
         self._report = report
         self._stopped = False
+        self._has_backoff = False
         self._consumer: QueueConsumer | None = None
 
     def stop(self, *_: object) -> None:
@@ -69,6 +72,7 @@ class Worker:
             return UNUSABLE
         once = self._orders["once"]
         with penstock.open(self._orders["queue"]) as q:
+            self._has_backoff = read_options(q.path).backoff is not None
             consumer = q.consumer(
                 1 if once else self._orders["prefetch"],
                 wait=0 if once or self._orders["until_empty"] else None,
@@ -93,13 +97,20 @@ class Worker:
         except Exception as error:
             self._report("failed", id=message.id, error=_line(error), trace=traceback.format_exc())
             if message.state == PENDING:
-                _fail(message, error, self._orders["retry_delay"])
+                _fail(message, error, self._delay_s(message))
         except BaseException:  # exit() in the function, say: with this process the message goes back
             if message.state == PENDING:
-                _release(message, self._orders["retry_delay"])
+                _release(message, self._delay_s(message) or 0.0)
             raise
         else:
             self._report("done", id=message.id)
+
+    def _delay_s(self, message: Message) -> float | None:
+        """How long a message waits that failed: as long as was asked for; None: as its backoff says, if it has one."""
+        asked_s: float | None = self._orders["retry_delay"]
+        if asked_s is None and message.meta.b is None and not self._has_backoff:
+            return RETRY_S
+        return asked_s
 
 
 def _release(message: Message, delay_s: float) -> None:
@@ -109,10 +120,9 @@ def _release(message: Message, delay_s: float) -> None:
         pass
 
 
-def _fail(message: Message, error: Exception, delay_s: float) -> None:
-    """After a delay that was asked for, or by the queue's backoff."""
+def _fail(message: Message, error: Exception, delay_s: float | None) -> None:
     try:
-        message.fail(error, delay=delay_s or None)
+        message.fail(error, delay=delay_s)
     except penstock.LeaseLost:
         pass
 
