@@ -6,13 +6,41 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypedDict, Unpack, runtime_checkable
 
 from penstock.message import Message
 
 Delay = float | timedelta
 Moment = float | datetime
 Names = str | Iterable[str]
+
+
+class Special(TypedDict, total=False):
+    """What few messages bring.
+
+    ``expires_at`` or ``ttl``: from when on it is not delivered any more. ``dedup_id``: stored once within
+    ``dedup_window`` seconds; a put of the same returns the id of the message that was stored. ``max_attempts``,
+    ``backoff`` (seconds, or a ``Backoff``) and ``lease``: this message's own, instead of the queue's.
+    """
+
+    expires_at: Moment | None
+    ttl: Delay | None
+    dedup_id: str | None
+    dedup_window: Delay | None
+    max_attempts: int | None
+    backoff: Any
+    lease: float | None
+
+
+class MessageOptions(Special, total=False):
+    """What a message brings beside its body; ``delay`` is seconds from now, ``deliver_at`` seconds since 1970."""
+
+    deliver_at: Moment | None
+    delay: Delay | None
+    priority: int
+    type: str | None
+    key: str | None
+    headers: dict[str, str] | None
 
 
 class MessageConsumer(Protocol):
@@ -44,43 +72,28 @@ class Queue(Protocol):
         self,
         body: Any,
         *,
-        deliver_at: Moment | None = None,
-        delay: Delay | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> str: ...
 
     def put_file(
         self,
         source: str | os.PathLike[str] | BinaryIO,
         *,
-        deliver_at: Moment | None = None,
-        delay: Delay | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
         progress: Callable[[int, int | None], None] | None = None,
+        **options: Unpack[MessageOptions],
     ) -> str: ...
 
     def put_many(
         self,
         bodies: Iterable[Any],
         *,
-        deliver_at: Moment | None = None,
-        delay: Delay | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Sequence[str]: ...
 
     def get(
@@ -119,28 +132,18 @@ class Queue(Protocol):
         self,
         body: Any,
         *,
-        deliver_at: Moment | None = None,
-        delay: Delay | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> str: ...
 
     async def aput_many(
         self,
         bodies: Iterable[Any],
         *,
-        deliver_at: Moment | None = None,
-        delay: Delay | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Sequence[str]: ...
 
     async def aget(

@@ -19,7 +19,7 @@ from penstock.store import rig
 from penstock.timequeue import check_queue, repair_queue
 from penstock.timequeue.commit import DATA_BYTES_AT as LEADER_BYTE
 from penstock.timequeue.commit import nothing
-from penstock.timequeue.puts import entries
+from penstock.timequeue.puts import plain
 from tests.conftest import Queues
 from tests.crash.rig import in_child
 
@@ -402,7 +402,7 @@ def test_a_young_client_does_not_confirm_for_an_older_one_what_a_dead_leader_lef
     q = durable(queue)
     old = q._mine()
     kernel = old.kernel
-    waiting = entries([b"old"], 0, None, None, 0, None, None, None)
+    waiting = [plain(b"old")]
     old.turn(q._producer._reserve, waiting)
     ticket = old.syncs.commits.ticket()
     kernel.note(L.H_SYNC_BEGUN, ticket)  # a leader began, and died

@@ -18,7 +18,7 @@ import penstock
 from penstock.store import layout as L
 from penstock.store.rig import kill_at
 from penstock.timequeue import check_queue, repair_queue
-from penstock.timequeue.puts import entries
+from penstock.timequeue.puts import plain
 from tests.conftest import Queues
 from tests.crash.rig import in_child
 from tests.fault.processes import Child
@@ -87,7 +87,7 @@ def test_a_put_that_cannot_publish_gives_its_slots_back_later(queue: Queues) -> 
     holder = queue.open(q)
     reserved = threading.Event()
     client, producer = q._mine(), q._producer
-    items = entries([b"a", b"b"], 1, None, None, 0, None, None, None)
+    items = [plain(b"a"), plain(b"b")]
 
     class Slow(list[Any]):
         """A batch whose copying gives the other its chance."""
@@ -211,7 +211,7 @@ def test_a_repair_keeps_a_batch_that_was_published_and_not_yet_merged(tmp_path: 
         queue = penstock.open(path)
         client, producer = queue._mine(), queue._producer
         put = [b"%d" % i for i in range(count)]
-        items = entries(put, 1, None, None, 0, None, None, None)
+        items = [plain(body) for body in put]
         producer._copy(items, client.turn(producer._reserve, items), False, True)
         kill_at(3000)
         client.turn(producer._publish, items, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock
@@ -18,7 +19,7 @@ from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.directory import remove_tree
 from penstock.timequeue import Finding, backups, exports, repair_queue
-from penstock.timequeue.puts import entries
+from penstock.timequeue.puts import plain
 from tests.conftest import SMALL, Queues, SimulatedClock, assert_whole
 from tests.crash.rig import killed_at
 
@@ -267,7 +268,7 @@ def test_a_batch_that_is_being_filled_is_not_in_the_copy(queue: Queues, tmp_path
     q = queue()
     q.put_many([b"there"] * 3)
     filling = penstock.open(q.path)
-    items = entries([b"half"] * 4, 0, None, None, 0, None, None, None)
+    items = [plain(b"half") for _ in range(4)]
     client = filling._mine()
     now_us = client.turn(filling._producer._reserve, items)
     filling._producer._copy(items, now_us, False, True)
@@ -529,6 +530,20 @@ def test_an_import_can_make_a_queue_like_the_exported_one(full: penstock.TimeQue
         assert ours.uuid != theirs.uuid
         assert made._mine().options.spill_bytes == 2000
         assert made._mine().options.durability == "relaxed"
+
+
+def test_the_queue_that_an_import_makes_has_every_option_of_the_exported_one(queue: Queues, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "lease": 7.0,
+        "index_sync_ms": 500,
+        "max_attempts": 3,
+        "backoff": 2.0,
+        "expired": "dead_letter",
+    }
+    q = queue(**given, dedup_window=60.0, dedup_entries=64, exclusive_keys=True, dead_letter="delete", notify="file")
+    with exports.Source(lines(q)).create(tmp_path / "new") as made:
+        ours, theirs = (msgspec.structs.asdict(one._mine().options) for one in (q, made))
+    assert {name for name in ours if ours[name] != theirs[name]} == {"uuid", "secret"}
 
 
 def test_an_import_into_a_queue_without_room_says_how_many_are_in_and_goes_on_later(queue: Queues) -> None:

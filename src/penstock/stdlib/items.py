@@ -8,7 +8,7 @@ from typing import Any
 from penstock.codec import Pickled
 from penstock.errors import Misuse
 from penstock.message import Message
-from penstock.timequeue.puts import Entry, entry
+from penstock.timequeue.puts import Entry, plain
 
 PROTOCOL = 5  # the highest of every Python that this runs on: processes of different versions share a queue
 
@@ -17,22 +17,18 @@ def to_entry(item: Any, *, allow_pickle: bool) -> Entry:
     """An entry whose body comes back equal and of the same type."""
     if not _is_buffer(item):
         try:
-            return _entry(item)
+            return plain(item)
         except Misuse:
             if not allow_pickle:
                 raise
     if not allow_pickle:
         raise Misuse(f"a {type(item).__name__} can only be put as a pickle; bytes, str and JSON values need none")
-    return _entry(Pickled(pickle.dumps(item, protocol=PROTOCOL)))
+    return plain(Pickled(pickle.dumps(item, protocol=PROTOCOL)))
 
 
 def _is_buffer(item: Any) -> bool:
     """What a queue would take and give back as plain bytes; or a pickle already, which must not get in unasked."""
     return type(item) is not bytes and isinstance(item, bytes | bytearray | memoryview | Pickled)
-
-
-def _entry(body: Any) -> Entry:
-    return entry(body, 0, None, None, 0, None, None, None)
 
 
 def read_whole(message: Message) -> None:

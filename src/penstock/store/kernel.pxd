@@ -70,11 +70,9 @@ cdef class Kernel:
 
     @cython.locals(present=u64, priority=u64, ready=u64, timed=u64, at_us=u64, ready_us=u64)
     cpdef u64 due(self, u64 now_us) noexcept
-    @cython.locals(slot=u64, claimed=list, n=u64)
-    cpdef list claim_many(self, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
-    cpdef int claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
     @cython.locals(slot=u64, claimed=list)
-    cpdef list claim_chosen(self, Choice choice, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
+    cpdef list claim_many(self, Choice choice, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
+    cpdef int claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
     cpdef bint claim_slot(self, u64 slot, u64 number, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
     cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
     cpdef int remove(self, u64 slot, u64 client, u64 spilled_bytes, u64 statistic) except -1

@@ -282,11 +282,14 @@ class Kernel:
                 return ready
         return 0
 
-    def claim_many(self, most: int, now_us: int, lease_us: int, client: int, owner: int) -> list[Delivery]:
-        """Deliver up to ``most`` due messages to an owner: pending, with a lease and one more attempt each."""
+    def claim_many(
+        self, choice: Choice | None, most: int, now_us: int, lease_us: int, client: int, owner: int
+    ) -> list[Delivery]:
+        """Deliver up to ``most`` due messages, if there is a choice of these types and keys alone, to an owner:
+        pending, with a lease and one more attempt each."""
         claimed: list[Delivery] = []
         while len(claimed) < most:
-            slot = self.due(now_us)
+            slot = self.due(now_us) if choice is None else self.classes.choose(choice, now_us)
             if slot == 0:
                 break
             self._claim(slot, now_us, lease_us, client, owner)
@@ -300,22 +303,6 @@ class Kernel:
         """Deliver this message, which waits."""
         self._claim(slot, now_us, lease_us, client, owner)
         self.words.commit()
-
-    def claim_chosen(
-        self, choice: Choice, most: int, now_us: int, lease_us: int, client: int, owner: int
-    ) -> list[Delivery]:
-        """``claim_many`` of these types and keys alone."""
-        claimed: list[Delivery] = []
-        while len(claimed) < most:
-            slot = self.classes.choose(choice, now_us)
-            if slot == 0:
-                break
-            self._claim(slot, now_us, lease_us, client, owner)
-            claimed.append(self.delivery(slot))
-            if not self.words.room():
-                self.words.commit()
-        self.words.commit()
-        return claimed
 
     def claim_slot(self, slot: int, number: int, now_us: int, lease_us: int, client: int, owner: int) -> bool:
         """Deliver a message that was found by a walk, if it still waits and is due. Leaves the transaction open."""

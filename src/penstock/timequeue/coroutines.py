@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.errors import Misuse, QueueBusy, QueueEmpty, QueueFull
+from penstock.interface import MessageOptions
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.timequeue.arguments import check_seconds, check_several, delay_us
 from penstock.timequeue.asyncgets import in_thread
 from penstock.timequeue.ids import MessageIds
-from penstock.timequeue.puts import entry
-from penstock.timequeue.specials import Special
+from penstock.timequeue.puts import Draft, drafted, plain
 
 if TYPE_CHECKING:
     from penstock.timequeue.timequeue import TimeQueue
@@ -27,15 +27,9 @@ async def aput(
     queue: TimeQueue,
     body: Any,
     *,
-    deliver_at: float | datetime | None = None,
-    delay: float | timedelta | None = None,
-    priority: int = 0,
-    type: str | None = None,
-    key: str | None = None,
-    headers: dict[str, str] | None = None,
     timeout: float | None = None,
     durability: str | None = None,
-    **special: Unpack[Special],
+    **options: Unpack[MessageOptions],
 ) -> str:
     """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
 
@@ -49,9 +43,11 @@ async def aput(
     (3, 3)
     """
     queue._mine()
-    now_us = queue._clock.wall_us() if special or delay is not None else 0
-    extra = queue._specials.of(special, now_us) if special else None
-    item = entry(body, now_us, deliver_at, delay, priority, type, key, headers, extra)
+    if options:
+        draft, now_us = Draft(body=body, **options), queue._clock.wall_us()
+        item = drafted(draft, body, now_us, queue._specials.of_draft(draft, now_us))
+    else:
+        item = plain(body)
     sync = queue._is_synced(durability)
     if not sync and await queue._async_puts.may_be_alone() and queue._producer.put_at_once(item):
         return item.id(queue._id_prefix)
@@ -69,31 +65,13 @@ async def aput_many(
     queue: TimeQueue,
     bodies: Iterable[Any],
     *,
-    deliver_at: float | datetime | None = None,
-    delay: float | timedelta | None = None,
-    priority: int = 0,
-    type: str | None = None,
-    key: str | None = None,
-    headers: dict[str, str] | None = None,
     timeout: float | None = None,
     durability: str | None = None,
-    **special: Unpack[Special],
+    **options: Unpack[MessageOptions],
 ) -> MessageIds:
     """``put_many`` for coroutines, in a thread. Cancelled, all of them may be in the queue, or none."""
     check_several("aput_many", bodies, "; aput takes one")
-    return await in_thread(
-        queue.put_many,
-        list(bodies),
-        deliver_at=deliver_at,
-        delay=delay,
-        priority=priority,
-        type=type,
-        key=key,
-        headers=headers,
-        timeout=timeout,
-        durability=durability,
-        **special,
-    )
+    return await in_thread(queue.put_many, list(bodies), timeout=timeout, durability=durability, **options)
 
 
 async def aget(

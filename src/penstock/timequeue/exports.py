@@ -171,6 +171,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     dead_letter: str = BESIDE
     expired: Literal["drop", "dead_letter"] = "drop"
     dedup_window_s: float = DEDUP_WINDOW_S
+    dedup_entries: int | None = None  # an export of an earlier version does not say
+    exclusive_keys: bool = False
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -256,6 +258,8 @@ class Source:
             dead_letter=options.dead_letter,
             expired=options.expired,
             dedup_window=options.dedup_window_s,
+            dedup_entries=options.dedup_entries,
+            exclusive_keys=options.exclusive_keys,
         )
 
     def batches(self, *, skip: int, most: int, most_bytes: int) -> Iterator[list[Entry]]:

@@ -172,12 +172,8 @@ class Consumer:
         if boot_us - client.looked_us > DEAD_LOOK_US and client.return_from_dead() >= RETURNED_A_TURN_MAX:
             client.looked_us = 0  # there is more: all of it comes back before anything is taken, to keep the order
             return Look([], now_us, lease_us, 0, 0.0, True)
-        if wanted is None:
-            deliveries = kernel.claim_many(most, now_us, boot_us + lease_us, client.index, client.owner)
-        else:
-            deliveries = kernel.claim_chosen(
-                wanted.choice, most, now_us, boot_us + lease_us, client.index, client.owner
-            )
+        choice = None if wanted is None else wanted.choice
+        deliveries = kernel.claim_many(choice, most, now_us, boot_us + lease_us, client.index, client.owner)
         if not deliveries and client.return_from_dead():
             client.looked_us = 0
             return Look([], now_us, lease_us, 0, 0.0, True)

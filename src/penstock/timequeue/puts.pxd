@@ -81,16 +81,18 @@ cdef bint _is_draft(object value) except -1
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers, Extra extra=*)
 
+cpdef Entry plain(object body)
+
 @cython.locals(flags=u64, item=Entry)
 cpdef Entry made(bytes data, u64 codec, bytes meta, u64 deliver_us, u64 level, Extra extra)
 
-@cython.locals(item=Entry)
-cpdef Entry file_entry(object source, u64 now_us, object deliver_at, object delay, object priority, object type,
-                       object key, object headers, Extra extra=*)
+cpdef Entry drafted(object draft, object body, u64 now_us, Extra extra)
 
-@cython.locals(items=list)
-cpdef list entries(object bodies, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
-                   object headers, Extra extra=*, object extra_of=*)
+@cython.locals(item=Entry)
+cpdef Entry file_entry(object draft, object source, u64 now_us, Extra extra)
+
+@cython.locals(items=list, extra=Extra)
+cpdef list entries(object common, object bodies, u64 now_us, object extra_of)
 
 @cython.locals(items=list, item=Entry, i=Py_ssize_t, body_bytes="const char*", meta_bytes="const char*")
 cpdef list ready_entries(const unsigned char[::1] bodies, const long long[::1] body_ends,

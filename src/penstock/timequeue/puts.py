@@ -237,6 +237,11 @@ def entry(
     return made(data, codec, meta, deliver_us, level, extra)
 
 
+def plain(body: Any) -> Entry:
+    """A message without options."""
+    return entry(body, 0, None, None, 0, None, None, None)
+
+
 def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extra: Extra | None) -> Entry:
     """An entry of what is checked and encoded."""
     flags = 0 if deliver_us else L.FLAG_READY
@@ -261,19 +266,16 @@ def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extr
     return item
 
 
-def file_entry(
-    source: Source,
-    now_us: int,
-    deliver_at: float | datetime | None,
-    delay: float | timedelta | None,
-    priority: int,
-    type: str | None,
-    key: str | None,
-    headers: dict[str, str] | None,
-    extra: Extra | None = None,
-) -> Entry:
+def drafted(draft: Draft, body: Any, now_us: int, extra: Extra | None) -> Entry:
+    """A message with these options."""
+    return entry(
+        body, now_us, draft.deliver_at, draft.delay, draft.priority, draft.type, draft.key, draft.headers, extra
+    )
+
+
+def file_entry(draft: Draft, source: Source, now_us: int, extra: Extra | None) -> Entry:
     """An entry whose body is copied out of ``source`` into a file, when it has a slot."""
-    item = entry(L.SPILL.pack(0, 0), now_us, deliver_at, delay, priority, type, key, headers, extra)
+    item = drafted(draft, L.SPILL.pack(0, 0), now_us, extra)
     item.source = source
     item.spilled_bytes = source.known_bytes
     item.info |= L.FLAG_SPILLED << L.FLAGS_SHIFT
@@ -281,34 +283,17 @@ def file_entry(
 
 
 def entries(
-    bodies: Iterable[Any],
-    now_us: int,
-    deliver_at: float | datetime | None,
-    delay: float | timedelta | None,
-    priority: int,
-    type: str | None,
-    key: str | None,
-    headers: dict[str, str] | None,
-    extra: Extra | None = None,
-    extra_of: Callable[[Draft, int], Extra | None] | None = None,
+    common: Draft, bodies: Iterable[Any], now_us: int, extra_of: Callable[[Draft, int], Extra | None]
 ) -> list[Entry]:
-    """Entries of a batch; a ``Draft`` brings its own options, of which ``extra_of`` makes what is not usual."""
+    """Entries of a batch with these options, but that a ``Draft`` brings its own; ``extra_of`` makes what is not
+    usual."""
+    deliver_at, delay, priority = common.deliver_at, common.delay, common.priority
+    type, key, headers = common.type, common.key, common.headers
+    extra = extra_of(common, now_us)
     items = []
     for body in bodies:
         if _is_draft(body):
-            items.append(
-                entry(
-                    body.body,
-                    now_us,
-                    body.deliver_at,
-                    body.delay,
-                    body.priority,
-                    body.type,
-                    body.key,
-                    body.headers,
-                    None if extra_of is None else extra_of(body, now_us),
-                )
-            )
+            items.append(drafted(body, body.body, now_us, extra_of(body, now_us)))
         else:
             items.append(entry(body, now_us, deliver_at, delay, priority, type, key, headers, extra))
     return items

@@ -5,12 +5,13 @@ its meta. Never locks, never touches the queue.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from datetime import timedelta
+from typing import Any
 
 from penstock.errors import Misuse
+from penstock.interface import Special
 from penstock.store import layout as L
-from penstock.store.backoff import Backoff, checked
+from penstock.store.backoff import checked
 from penstock.store.keys import dedup_keys
 from penstock.store.options import Options
 from penstock.timequeue.arguments import check_seconds
@@ -19,23 +20,6 @@ from penstock.timequeue.puts import Draft, Extra, to_us
 ATTEMPTS_MAX = 1_000_000
 DEDUP_ID_BYTES_MAX = 1024
 WINDOW_S_MAX = 366 * 86_400.0
-
-
-class Special(TypedDict, total=False):
-    """Further options of a put.
-
-    ``expires_at`` or ``ttl``: from when on it is not delivered any more. ``dedup_id``: stored once within
-    ``dedup_window`` seconds; a put of the same returns the id of the message that was stored. ``max_attempts``,
-    ``backoff`` and ``lease``: this message's own, instead of the queue's.
-    """
-
-    expires_at: float | datetime | None
-    ttl: float | timedelta | None
-    dedup_id: str | None
-    dedup_window: float | timedelta | None
-    max_attempts: int | None
-    backoff: float | Backoff | None
-    lease: float | None
 
 
 NAMES = tuple(Special.__annotations__)
@@ -61,9 +45,9 @@ class Specials:
         self._key = dedup_keys(options.signature)
         self._window_us = int(options.dedup_window_s * 1_000_000)
 
-    def of(self, given: Mapping[str, Any], now_us: int, *, several: bool = False) -> Extra | None:
-        """Of the options of a call; None if none of them is given. ``several`` messages have no dedup id together."""
-        if len(given) == 1 and not several and self._options.dedup_entries:  # most often: next to nothing to check
+    def of(self, given: Mapping[str, Any], now_us: int) -> Extra | None:
+        """Of the options of a call; None if none of them is given."""
+        if len(given) == 1 and self._options.dedup_entries:  # most often: next to nothing to check
             dedup_id = given.get("dedup_id")
             if dedup_id.__class__ is str and dedup_id.isascii() and 0 < len(dedup_id) <= DEDUP_ID_BYTES_MAX:
                 return self._known_by(dedup_id, now_us + self._window_us, {}, 0)
@@ -72,8 +56,6 @@ class Specials:
                 raise TypeError(f"put got an unexpected keyword argument {name!r}")
         if all(value is None for value in given.values()):
             return None
-        if several and given.get("dedup_id") is not None:
-            raise Misuse("a dedup_id is that of one message: give each a penstock.Draft with its own")
         return self._make(given, now_us)
 
     def of_draft(self, draft: Draft, now_us: int) -> Extra | None:

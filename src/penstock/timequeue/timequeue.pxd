@@ -1,9 +1,9 @@
 cimport cython
 from penstock.message cimport Message
-from penstock.store.files cimport Clock
 from penstock.timequeue.arguments cimport check_durability, check_several
 from penstock.timequeue.clients cimport Client
-from penstock.timequeue.puts cimport Entry, entries, entry
+from penstock.timequeue.opened cimport OpenQueue
+from penstock.timequeue.puts cimport Entry, drafted, entries, entry, file_entry
 from penstock.timequeue.ids cimport taken_apart
 from penstock.timequeue.leases cimport Consumer, Look, Wanted
 from penstock.timequeue.producer cimport Producer
@@ -14,16 +14,7 @@ cdef int WANTED_MAX
 
 cdef bint _is_name(object value) noexcept
 
-cdef class TimeQueue:
-    cdef object __weakref__
-    cdef readonly object _path
-    cdef readonly object _busy_s
-    cdef readonly Clock _clock
-    cdef public bint _closed
-    cdef public object _async_puts
-    cdef public object _async_gets
-    cdef readonly str _id_prefix
-    cdef public Client _client
+cdef class TimeQueue(OpenQueue):
     cdef readonly Producer _producer
     cdef readonly Consumer _consumer
     cdef readonly object _specials
@@ -32,7 +23,6 @@ cdef class TimeQueue:
     cdef readonly double _lease_s
     cdef readonly bint _sync
 
-    cpdef Client _mine(self)
     cpdef u64 _lease_us(self, object lease) except? 0
     cpdef bint _is_synced(self, object durability) except -1
     cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1

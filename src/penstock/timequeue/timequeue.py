@@ -6,45 +6,23 @@ import asyncio
 import contextlib
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Unpack
 
-from penstock.errors import (
-    LeaseLost,
-    Misuse,
-    PenstockError,
-    QueueClosed,
-    QueueEmpty,
-    QueueFull,
-    QueueNotFound,
-    SyncFailed,
-)
+from penstock.errors import LeaseLost, Misuse, QueueEmpty, QueueFull
+from penstock.interface import MessageOptions, Special
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.bodyfiles import PIECE_BYTES
-from penstock.store.files import Clock
-from penstock.timequeue import administration, coroutines, forking, upkeep
+from penstock.timequeue import administration, coroutines
 from penstock.timequeue import groups as known_groups
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
-from penstock.timequeue.arguments import (
-    BUSY_S,
-    check_durability,
-    check_names,
-    check_seconds,
-    check_several,
-    delay_us,
-    queue_path,
-)
-from penstock.timequeue.asyncgets import AsyncGets
-from penstock.timequeue.asyncputs import AsyncPuts
+from penstock.timequeue.arguments import check_durability, check_names, check_seconds, check_several, delay_us
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
-from penstock.timequeue.clients import Client, Progress
+from penstock.timequeue.clients import Client
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.groups import Group
 from penstock.timequeue.ids import MessageIds, taken_apart
@@ -52,19 +30,20 @@ from penstock.timequeue.leases import Consumer, Wanted
 from penstock.timequeue.leases import wanted as chosen_of
 from penstock.timequeue.moving import Moves, wanted
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
+from penstock.timequeue.opened import OpenQueue
 from penstock.timequeue.producer import Once, Producer
-from penstock.timequeue.puts import Entry, entries, entry, file_entry
+from penstock.timequeue.puts import Draft, Entry, drafted, entries, entry, file_entry
 from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
 from penstock.timequeue.retries import MAX_ATTEMPTS, backoff_us, limit_of, text_of
 from penstock.timequeue.sources import Progress as SourceProgress
 from penstock.timequeue.sources import Source
-from penstock.timequeue.specials import Special, Specials
+from penstock.timequeue.specials import Specials
 from penstock.timequeue.walking import receive_walking
 
 WANTED_MAX = 256  # types and keys that are remembered
 
 
-class TimeQueue:
+class TimeQueue(OpenQueue):
     """A queue in a directory, shared by any number of threads and processes.
 
     >>> import penstock
@@ -76,62 +55,17 @@ class TimeQueue:
     hello
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        busy_s: float = BUSY_S,
-        clock: Clock | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        self._path = queue_path(path)
-        self._busy_s = check_seconds("busy_s", busy_s)
-        self._clock = clock or Clock()
-        self._closed = False
-        self._async_puts = AsyncPuts()
-        self._async_gets = AsyncGets()
-        self._id_prefix = ""
-        self._client: Client | None = None
-        self._open(progress)
-        forking.note(self)
-
-    def _open(self, progress: Progress | None = None) -> None:
-        with forking.opening():
-            if self._client is None:  # else another thread was first, after a fork
-                self._open_alone(progress)
-
-    def _open_alone(self, progress: Progress | None) -> None:
-        client = Client(self._path, clock=self._clock, busy_s=self._busy_s, progress=progress)
+    def _equip(self, client: Client) -> None:
         self._producer = Producer(client)
         self._consumer = Consumer(client, self)
         self._specials = Specials(client.options, client.name)
         self._moves = Moves(self)
-        if self._id_prefix not in ("", client.id_prefix):  # after a fork
-            client.close()
-            raise QueueNotFound(f"{self.name}: another queue is here now")
-        self._id_prefix = client.id_prefix
         self._wanted: dict[Any, Wanted] = {}  # what was asked for before: workers ask for the same again and again
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
-        try:
-            client.turn(administration.sweep_bodies, client)
-            client.turn(administration.sweep_failures, client)
-        except BaseException:
-            client.forget()  # else it would live on as long as somebody keeps the traceback
-            raise
-        self._client = client  # last: who sees it finds the others in place
-        upkeep.process.add(client)
 
-    def _mine(self) -> Client:
-        """Our client; after a fork, a new one."""
-        client = self._client
-        if client is None:
-            if self._closed:
-                raise QueueClosed(f"{self.name}: this queue object is closed")
-            self._open()
-            client = self._client
-        assert client is not None
-        return client
+    def _unequip(self) -> None:
+        self._moves.close()
 
     # ------------------------------------------------------------ putting
 
@@ -171,16 +105,10 @@ class TimeQueue:
         self,
         source: str | os.PathLike[str] | BinaryIO,
         *,
-        deliver_at: float | datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
         progress: SourceProgress | None = None,
-        **special: Unpack[Special],
+        **options: Unpack[MessageOptions],
     ) -> str:
         """``put`` of the bytes of a file: of a path, or of what can be read from an open binary file. Its id.
 
@@ -195,16 +123,16 @@ class TimeQueue:
         ...     message.body_bytes, len(file.read(1000)), file.seek(-5, 2), file.read()
         (3145728, 1000, 3145723, b'\\x00\\x00\\x00\\x00\\x00')
         """
-        options = self._mine().options
-        now_us = self._clock.wall_us()
-        extra = self._specials.of(special, now_us) if special else None
         # What is kept in memory is bounded, whatever spill_bytes is.
-        with Source(source, kept_bytes=min(options.spill_bytes, PIECE_BYTES), progress=progress) as opened:
+        kept_bytes = min(self._mine().options.spill_bytes, PIECE_BYTES)
+        draft, now_us = Draft(body=None, **options), self._clock.wall_us()
+        extra = self._specials.of_draft(draft, now_us)
+        with Source(source, kept_bytes=kept_bytes, progress=progress) as opened:
             if opened.is_whole:
                 opened.require_unchanged()
-                item = entry(opened.head, now_us, deliver_at, delay, priority, type, key, headers, extra)
+                item = drafted(draft, opened.head, now_us, extra)
             else:
-                item = file_entry(opened, now_us, deliver_at, delay, priority, type, key, headers, extra)
+                item = file_entry(draft, opened, now_us, extra)
             self._put([item], timeout, durability)
         return item.id(self._id_prefix)
 
@@ -217,15 +145,9 @@ class TimeQueue:
         self,
         bodies: Iterable[Any],
         *,
-        deliver_at: float | datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
-        **special: Unpack[Special],
+        **options: Unpack[MessageOptions],
     ) -> MessageIds:
         """Put all of them or none. A ``Draft`` among the bodies brings its own options.
 
@@ -236,13 +158,7 @@ class TimeQueue:
         [b'b', b'a']
         """
         check_several("put_many", bodies, "; put takes one")
-        now_us = self._clock.wall_us()
-        extra = self._specials.of(special, now_us, several=True) if special else None
-        make = self._specials.of_draft
-        items = entries(bodies, now_us, deliver_at, delay, priority, type, key, headers, extra, make)
-        if items:
-            self._put(items, timeout, durability)
-        return MessageIds(self._id_prefix, items)
+        return self.put_entries(self._entries(bodies, options), timeout, durability)
 
     def put_once(
         self,
@@ -250,15 +166,9 @@ class TimeQueue:
         number: int,
         bodies: Iterable[Any],
         *,
-        deliver_at: float | datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int = 0,
-        type: str | None = None,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
-        **special: Unpack[Special],
+        **options: Unpack[MessageOptions],
     ) -> MessageIds | None:
         """``put_many`` of a publisher's numbered batch, which is published once: None, and nothing is put, if the queue
         remembers this number of this publisher or a higher one. So whoever does not know whether a call came through,
@@ -272,14 +182,8 @@ class TimeQueue:
         (True, 2)
         """
         check_several("put_once", bodies)
-
-        def made() -> list[Entry]:
-            now_us = self._clock.wall_us()
-            extra = self._specials.of(special, now_us, several=True)
-            make = self._specials.of_draft
-            return entries(bodies, now_us, deliver_at, delay, priority, type, key, headers, extra, make)
-
-        return self.put_entries_once(publisher, number, made, timeout, durability)
+        make = functools.partial(self._entries, bodies, options)
+        return self.put_entries_once(publisher, number, make, timeout, durability)
 
     def put_entries_once(
         self,
@@ -318,6 +222,12 @@ class TimeQueue:
     def forget_publisher(self, name: str) -> bool:
         """Forget a publisher: its numbers may be published again. False if there is none of this name."""
         return forget(self._mine(), name, wait_s=self._busy_s)
+
+    def _entries(self, bodies: Iterable[Any], options: MessageOptions) -> list[Entry]:
+        common = Draft(body=None, **options)
+        if common.dedup_id is not None:
+            raise Misuse("a dedup_id is that of one message: give each a penstock.Draft with its own")
+        return entries(common, bodies, self._clock.wall_us(), self._specials.of_draft)
 
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
@@ -685,95 +595,6 @@ class TimeQueue:
         client = self._mine()
         return client.turn(administration.stats, client)
 
-    @property
-    def name(self) -> str:
-        return str(self._path)
-
-    @property
-    def path(self) -> Path:
-        return self._path
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def message_id(self, slot: int, number: int) -> str:
-        return f"{self._id_prefix}{slot:x}-{number:x}"
-
-    def parse_id(self, message_id: str) -> tuple[int, int]:
-        return taken_apart(message_id, self._id_prefix, self.name)
-
-    # ------------------------------------------------------------ the end
-
-    def close(self) -> None:
-        """Give back what was got and not acknowledged, and leave the queue. Closing twice is fine.
-
-        ``Misuse`` while another thread is in a put: end your threads first. Any other error leaves it closed as well:
-        what was got returns as if this process had died.
-        """
-        if self._closed:
-            return
-        client = self._client
-        try:
-            if client is not None:
-                self._moves.close()
-                self._leave(client)
-        finally:
-            if client is None or client.closed:
-                self._closed = True
-                self._client = None
-                self._async_gets.close(QueueClosed(f"{self.name}: this queue object is closed"))
-
-    def _leave(self, client: Client) -> None:
-        try:
-            with contextlib.suppress(SyncFailed):  # which is on record
-                client.syncs.before_closing()
-            with forking.opening():
-                client.close()
-        except Misuse:  # it cannot be closed now
-            raise
-        except (OSError, PenstockError):
-            with forking.opening():
-                client.give_up()
-            raise
-
-    def _after_fork_in_child(self) -> None:
-        """Our client is the parent's; the next call opens one of our own."""
-        self._async_puts = AsyncPuts()  # no worker is here
-        self._async_gets.disown()
-        self._async_gets = AsyncGets()
-        client, self._client = self._client, None
-        if client is not None:
-            with contextlib.suppress(Exception):  # one that could not be closed must not keep the others open
-                client.disown()
-
-    def __enter__(self) -> TimeQueue:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled and copied as another client of the same queue: what multiprocessing needs."""
-        if self._closed:
-            raise QueueClosed(f"{self.name}: this queue object is closed")
-        return _reopen, (type(self), self.name, self._busy_s)
-
-    def __repr__(self) -> str:
-        return f"<TimeQueue {self.name}{' (closed)' if self._closed else ''}>"
-
-    def __del__(self) -> None:
-        client = getattr(self, "_client", None)
-        if client is not None and not client.closed and not sys.is_finalizing():  # threads are frozen by then
-            with contextlib.suppress(Exception):  # a half-made object at interpreter exit; the system frees the rest
-                client.forget()
-
 
 def _is_name(value: Any) -> bool:
     return value is None or value.__class__ is str
-
-
-def _reopen(kind: type[TimeQueue], path: str, busy_s: float) -> TimeQueue:
-    return kind(path, busy_s=busy_s)
