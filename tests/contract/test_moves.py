@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock import LeaseLost, PenstockError, QueueFull
+from penstock.store.begun import BegunMove
 from penstock.timequeue import moving
 from tests.conftest import Queues, SimulatedClock
 from tests.contract.test_retries import fail, is_empty, take
@@ -110,7 +111,7 @@ def test_who_was_overtaken_does_not_store_it_again(
         item = entry_of(*arguments)
         clock.advance(1000)
         second = queue.open(q)
-        take(second).move(to=queue.open(other))
+        assert second.get_many(1) == []  # it finishes the move
         second.close()
         return item
 
@@ -187,3 +188,72 @@ def test_a_consumer_keeps_messages_with_short_leases_of_their_own(queue: Queues)
             time.sleep(0.6)
             assert q.get_many(3) == []
     assert q.stats().acks == 3 and consumer.lost == 0
+
+
+class Killed(BaseException): ...
+
+
+@pytest.mark.parametrize("by_hand", ["move", "dead_letter"])
+def test_who_gets_a_message_whose_mover_died_finishes_the_move(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch, by_hand: str
+) -> None:
+    """Killed between the two queues: it is in both, and whoever comes next gets it from one of them."""
+    q, other = queue("one"), queue("two")
+    worker = queue.open(q)
+    q.put(b"m")
+    message = take(worker)
+    put = worker._moves._put
+
+    def dies(*arguments: Any) -> Any:
+        put(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(worker._moves, "_put", dies)
+    with pytest.raises(Killed):
+        message.move(to=other) if by_hand == "move" else message.dead_letter("by hand")
+    queue.die(worker)
+    target = other if by_hand == "move" else q.dead_letters()
+    assert target is not None and target.qsize() == 1
+    assert target.move_all(to=q) == 1  # before anybody has looked
+    assert [m.data for m in q.get_many(9)] == [b"m"] and target.qsize() == 0
+    assert not q._mine().begun.any()
+
+
+def test_a_move_that_was_refused_is_not_begun(queue: Queues, clock: SimulatedClock) -> None:
+    q, full = queue("one"), queue("two", slots=1)
+    full.put(b"full")
+    q.put(b"m")
+    message = take(q)
+    with pytest.raises(QueueFull):
+        message.move(to=full)
+    assert not q._mine().begun.any()
+    message.release()
+    assert take(q).data == b"m"
+
+
+def test_of_a_move_whose_target_is_gone_the_message_is_delivered(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, other = queue("one"), queue("two")
+    q.put(b"m")
+    worker = queue.open(q)
+    message = take(worker)
+    monkeypatch.setattr(worker._moves, "_put", lambda *_: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        message.move(to=other.path)
+    queue.die(worker)
+    gone = other.path
+    other.close()
+    shutil.move(gone, gone.with_name("elsewhere"))
+    assert take(q).data == b"m"
+    shutil.move(gone.with_name("elsewhere"), gone)  # for the check at the end
+
+
+def test_notes_of_moves_that_are_over_are_swept_up(queue: Queues, clock: SimulatedClock) -> None:
+    q = queue("one")
+    q.put(b"m")
+    message = take(q)
+    q._mine().begun.begin(BegunMove("two", [(message.number, message.slot)]))
+    message.ack()
+    queue.open(q)
+    assert not q._mine().begun.any()

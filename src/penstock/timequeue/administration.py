@@ -162,6 +162,14 @@ def sweep_failures(client: Client) -> None:
                 client.failures.forget(int(number, 16), int(slot, 16))
 
 
+def sweep_moves(client: Client) -> None:
+    """Moves that somebody else has finished."""
+    for name in client.begun.names()[:SWEPT_AT_ONCE_MAX]:
+        move = client.begun.read(name)
+        if move is not None and not any(_is_live(client, slot, number) for number, slot in move.messages):
+            client.begun.end(name)
+
+
 def _is_live(client: Client, slot: int, number: int) -> bool:
     kernel = client.kernel
     return slot < kernel.slots and kernel.number(slot) == number and kernel.state(slot) > L.STATE_VACANT

@@ -34,6 +34,7 @@ cdef class Client:
     cdef readonly ClientTable table
     cdef readonly Offers offers
     cdef readonly object failures
+    cdef readonly object begun
     cdef readonly dict offering
     cdef readonly object upkeep
     cdef readonly u64 opened_us

@@ -22,6 +22,7 @@ except ImportError:
 from penstock.errors import Corrupt, Misuse, QueueBusy, QueueClosed, TooManyClients, WrongFormat
 from penstock.store import layout as L
 from penstock.store import resizing, restore, syscalls
+from penstock.store.begun import BegunMoves
 from penstock.store.clienttable import ClientTable
 from penstock.store.directory import read_options
 from penstock.store.failures import Failures
@@ -126,6 +127,7 @@ class Client:
         self.table = ClientTable(self.kernel)
         self.offers = Offers(self.kernel)
         self.failures = Failures(self.path)
+        self.begun = BegunMoves(self.path)
         self.offering: dict[str, Any] = {}  # the put that is offered to leaders, if one is
         self.syncs = Syncs(self)
         self.looked_us = 0

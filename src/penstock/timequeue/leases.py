@@ -200,8 +200,7 @@ class Consumer:
                 damaged = delivery
                 message = self.read(delivery, look.now_us, look.now_us + look.lease_us, owner, PENDING)
                 if message is not None and (
-                    (not message._special and (self._max_attempts == 0 or message.attempts <= self._max_attempts))
-                    or self._is_due(message, look.now_us)
+                    (message.attempts == 1 and not message._special) or self._is_due(message, look.now_us)
                 ):
                     found.append(message)
         except Corrupt:
@@ -219,6 +218,8 @@ class Consumer:
         for delivery in look.deliveries:
             if self._kernel.spilled(delivery.slot) or 0 < self._max_attempts < delivery.attempts:
                 return True
+            if delivery.attempts > 1 and self._client.begun.any():
+                return True
             if (self._kernel.field(delivery.slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPECIAL:
                 return True
         return False
@@ -228,7 +229,10 @@ class Consumer:
         self._client.turn(self._give_back, look.deliveries, None, 0)
 
     def _is_due(self, message: Message, now_us: int) -> bool:
-        """Whether a message with limits is to be delivered. If it is, its own lease begins; if not, it is given up."""
+        """Whether a message with limits, or one that was delivered before, is to be delivered. If it is, its own lease
+        begins; if not, it is given up, or moved to where somebody who died was moving it."""
+        if message.attempts > 1 and self._receiver.finish_move(message):
+            return False
         reason = fate(message, self._max_attempts, now_us)
         if reason is not None:
             self._receiver.give_up(message, reason)

@@ -1,8 +1,9 @@
 """Owns moves between two queues: dead letters, messages moved by hand or in bulk, and bringing dead letters back.
 
 A message is put into the other queue and confirmed there, under a key of where it comes from, before it leaves this
-one. Whoever dies in between leaves it here; whoever moves it again finds the key there, and it is stored once. The key
-is forgotten only when this queue's disk knows that the message has gone. Never holds two queues' locks at once.
+one. Whoever dies in between leaves it here, and a note that it was on its way (``store/begun.py``): who gets it next
+moves it again, finds the key there, and it is stored once. The key is forgotten only when this queue's disk knows that
+the message has gone. Never holds two queues' locks at once.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.codec import encode_meta
-from penstock.errors import BatchTooLarge, LeaseLost, Misuse, PenstockError, QueueExists, QueueFull, QueueNotFound
+from penstock.errors import (
+    BatchTooLarge,
+    LeaseLost,
+    Misuse,
+    PenstockError,
+    QueueBusy,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+    SyncFailed,
+)
 from penstock.message import PENDING, Message
 from penstock.store import layout as L
+from penstock.store.begun import BegunMove
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue.arguments import queue_path
@@ -98,10 +110,37 @@ class Moves:
 
         target = self.dead_letters(make_it=True)
         assert target is not None
-        self._move(target, [message], L.T_DEAD_LETTERED, dead, now=True)
+        begun = BegunMove(target.name, [(message.number, message.slot)], dead=True, reason=reason, error=error)
+        self._move(target, [message], begun, dead, now=True)
 
     def move(self, message: Message, to: TimeQueue | str | os.PathLike[str]) -> None:
-        self._move(self.target(to), [message], L.T_MOVED_OUT, _unchanged, now=True)
+        target = self.target(to)
+        self._move(target, [message], BegunMove(target.name, [(message.number, message.slot)]), _unchanged, now=True)
+
+    def finish(self, message: Message) -> bool:
+        """Whether this message was on its way to another queue when its mover died: it is there now, or waits. If that
+        queue is gone, and what was there with it, it stays here."""
+        client = self._source._mine()
+        found = client.begun.of(message.number, message.slot)
+        if found is None:
+            return False
+        name, begun = found
+        try:
+            if begun.dead:
+                self.dead_letter(message, begun.reason, begun.error)
+            else:
+                self._move_some(self.target(begun.to), [message], revive=begun.revive)
+        except QueueNotFound:
+            return False
+        except LeaseLost:  # somebody else's by now
+            return True
+        except (PenstockError, OSError) as failure:
+            log.warning("%s: %s waits, since its move was not finished: %s", client.name, message.id, failure)
+            self._source._consumer.park(message, PARKED_US)
+            return True
+        if len(begun.messages) == 1:
+            client.begun.end(name)
+        return True
 
     # ------------------------------------------------------------ many
 
@@ -121,7 +160,7 @@ class Moves:
                     break
                 if seen.number < below and wanted(seen):
                     taken = source._consumer.take(seen.slot, seen.number, LEASE_US)
-                    if taken is not None:
+                    if taken is not None and not self._goes_elsewhere(taken, target):
                         batch.append(taken)
                 if len(batch) >= MOVED_AT_ONCE_MAX or sum(m.body_bytes for m in batch) >= MOVED_AT_ONCE_BYTES:
                     moved += self._move_some(target, batch, revive)
@@ -139,10 +178,16 @@ class Moves:
         self._settle_or_warn()
         return moved
 
+    def _goes_elsewhere(self, message: Message, target: TimeQueue) -> bool:
+        """Whether its mover died on the way to another queue than this: then it goes there."""
+        found = self._source._mine().begun.of(message.number, message.slot) if message.attempts > 1 else None
+        return found is not None and found[1].to != target.name and self.finish(message)
+
     def _move_some(self, target: TimeQueue, batch: list[Message], revive: bool) -> int:
         """All of them, or as many as there is room for."""
         try:
-            self._move(target, batch, L.T_MOVED_OUT, _revived if revive else _unchanged, now=revive, taken=True)
+            begun = BegunMove(target.name, [(message.number, message.slot) for message in batch], revive=revive)
+            self._move(target, batch, begun, _revived if revive else _unchanged, now=revive, taken=True)
         except (QueueFull, BatchTooLarge):
             if len(batch) == 1:
                 raise
@@ -157,7 +202,7 @@ class Moves:
         self,
         target: TimeQueue,
         messages: list[Message],
-        statistic: int,
+        begun: BegunMove,
         change: Change,
         *,
         now: bool,
@@ -173,8 +218,16 @@ class Moves:
             attempts = message.attempts - 1 if taken else message.attempts
             return self._entry(target, message, change, now, attempts, remembered)
 
-        put = self._put(target, messages, entry_of)
-        source._consumer.remove(messages, statistic)
+        note = source._mine().begun.begin(begun)
+        try:
+            put = self._put(target, messages, entry_of)
+        except (QueueBusy, SyncFailed):  # whether it is there is not known
+            raise
+        except PenstockError:
+            source._mine().begun.end(note)
+            raise
+        source._consumer.remove(messages, L.T_DEAD_LETTERED if begun.dead else L.T_MOVED_OUT)
+        source._mine().begun.end(note)
         with self._mutex:
             self._unsettled.append((target, [(item.key, item.number) for item in put if item.key]))
             enough = sum(len(keys) for _, keys in self._unsettled) >= SETTLED_AT_ONCE

@@ -58,6 +58,7 @@ class OpenQueue:
         try:
             client.turn(administration.sweep_bodies, client)
             client.turn(administration.sweep_failures, client)
+            client.turn(administration.sweep_moves, client)
         except BaseException:
             client.forget()  # else it would live on as long as somebody keeps the traceback
             raise

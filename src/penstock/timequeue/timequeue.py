@@ -435,6 +435,10 @@ class TimeQueue(OpenQueue):
         with contextlib.suppress(LeaseLost):  # then it is somebody else's by now
             self._moves.give_up(message, reason)
 
+    def finish_move(self, message: Message) -> bool:
+        """Whether somebody who died was moving this message, which was just delivered: then it is moved, or waits."""
+        return self._moves.finish(message)
+
     def dead_letters(self) -> TimeQueue | None:
         """The queue that dead letters go to, open; None if there have been none, or if they are deleted."""
         self._mine()
