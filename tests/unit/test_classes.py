@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import tarfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,23 @@ def test_a_message_with_the_same_hash_and_another_key_is_not_delivered(queue: Qu
 
 
 @pytest.mark.damages
+def test_a_coroutine_is_not_given_a_message_with_the_same_hash_and_another_key(queue: Queues) -> None:
+    q = queue()
+    collide(q, q.put("wrong", key="b"), "a")
+
+    async def run() -> None:
+        assert await q.aget_many(1, key="a") == []
+        q.put("right", key="a")
+        assert (await q.aget(timeout=20, key="a")).body == "right"
+
+    asyncio.run(run())
+    until = time.monotonic() + 20
+    while q.qsize() == 0 and time.monotonic() < until:  # a thread gives it back
+        time.sleep(0.001)
+    assert [(message.body, message.key) for message in q.get_many(5)] == [("wrong", "b")]
+
+
+@pytest.mark.damages
 def test_a_group_has_one_key_even_if_the_hashes_of_two_are_the_same(queue: Queues) -> None:
     q = queue()
     q.put("right", key="a")
@@ -263,6 +282,23 @@ def test_a_queue_without_trees_is_selected_from_too(old: penstock.TimeQueue, clo
     assert old.get_many(10, type="d") == []
     clock.advance(11)
     assert [m.body for m in old.get_many(10, type="d")] == ["later"]
+
+
+def test_coroutines_select_from_a_queue_without_trees(tmp_path: Path, queue: Queues) -> None:
+    with tarfile.open(GOLDEN / "format-1.tar.xz") as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        tar.extractall(tmp_path)
+    q = queue.open(tmp_path / "queue", clock=None)
+
+    async def run() -> None:
+        assert await q.aget_many(5, type="mine", wait=0.05) == []
+        waiting = asyncio.create_task(q.aget(timeout=20, type="mine"))
+        await asyncio.sleep(0.01)
+        q.put("no", type="other")
+        q.put("yes", type="mine")
+        assert (await waiting).body == "yes"
+
+    asyncio.run(run())
 
 
 def test_groups_of_a_queue_without_trees(old: penstock.TimeQueue, clock: SimulatedClock) -> None:
