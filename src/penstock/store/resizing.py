@@ -121,9 +121,13 @@ class Metas:
 
     def __enter__(self) -> Metas:
         end = 0
-        for name, size_bytes in self._old.options.data_files:
-            end += size_bytes // L.UNIT_BYTES
-            self._files.append((end, open_file(self._old.where / name, os.O_RDONLY)))
+        try:
+            for name, size_bytes in self._old.options.data_files:
+                end += size_bytes // L.UNIT_BYTES
+                self._files.append((end, open_file(self._old.where / name, os.O_RDONLY)))
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
