@@ -39,17 +39,18 @@ TITLES = {
     "x": "put + get by type + ack, single, against messages without a type",
     "y": "put + get + ack, single, with exclusive keys, against messages without a key",
     "1": "put + get + ack of a rare type, {deep:,} others waiting against 1,000",
+    "2": "put + get + ack, single, with 16 priorities, against messages of one",
     "z": "put, get + ack with a dedup id, single",
 }
 UNITS = (
     dict.fromkeys("abcdefgmnprsvwz", RATE)
-    | dict.fromkeys("hiltxy1", SECONDS)
+    | dict.fromkeys("hiltxy12", SECONDS)
     | dict.fromkeys("q", SHARE)
     | {"u": BYTES}
 )
 DURABLE = "lmn"
 SPARK = "pqrstu"
-CLASSES = "xy1"
+CLASSES = "xy12"
 LETTERS = "".join(TITLES)
 
 
@@ -108,6 +109,7 @@ TARGETS = (
     Target("x", "neither type nor key", 1.5, at_least=False),
     Target("y", "neither type nor key", 1.5, at_least=False),
     Target("1", "1,000 others", 3, at_least=False),
+    Target("2", "one priority", 1.5, at_least=False),
 )
 
 

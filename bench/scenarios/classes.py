@@ -1,5 +1,6 @@
-"""What types and keys cost: put, get and ack of a message by its type (x), with exclusive keys (y), both against a
-queue whose messages have neither; and of a rare type among a million others against among a thousand (1).
+"""What types, keys and priorities cost: put, get and ack of a message by its type (x), with exclusive keys (y), of 16
+priorities in turn (2), all against a queue whose messages have none of these; and of a rare type among a million others
+against among a thousand (1).
 
 The queues take turns, a few hundred messages each, so that whatever else the machine does hits all of them.
 """
@@ -26,7 +27,10 @@ FILL_BATCH = 10_000
 RECORD_BYTES = 528
 SPARE = 1000
 
+PRIORITIES = 16
+
 PLAIN = "neither type nor key"
+ONE = "one priority"
 FEW = "1,000 others"
 
 
@@ -42,6 +46,8 @@ class Classes:
             self._make("typed", WAITING)
         if "y" in wanted:
             self._make("exclusive", WAITING, exclusive_keys=True)
+        if "2" in wanted:
+            self._make("prioritised", WAITING)
         if "1" in wanted:
             self._make("deep", deep)
             self._make("shallow", SHALLOW)
@@ -66,6 +72,7 @@ class Classes:
         for letter, ours, theirs, system in (
             ("x", "typed", "plain", PLAIN),
             ("y", "exclusive", "plain", PLAIN),
+            ("2", "prioritised", "plain", ONE),
             ("1", "deep", "shallow", FEW),
         ):
             if letter in self._wanted:
@@ -82,10 +89,12 @@ TYPE_NAMES = [f"type {n}" for n in range(TYPES)]
 KEY_NAMES = [f"customer {n}" for n in range(KEYS)]
 
 
-def _class(name: str, n: int) -> dict[str, str]:
-    """Type or key of message number ``n`` of a queue."""
+def _class(name: str, n: int) -> dict[str, Any]:
+    """Type, key or priority of message number ``n`` of a queue."""
     if name == "plain":
         return {}
+    if name == "prioritised":
+        return {"priority": n * 7 % PRIORITIES}  # neither rising nor falling
     if name == "exclusive":
         return {"key": KEY_NAMES[n % KEYS]}
     return {"type": TYPE_NAMES[n % TYPES]}
@@ -96,7 +105,7 @@ def _turn(queue: penstock.TimeQueue, name: str, turn: int) -> float:
     items = bodies(OPERATIONS, BODY_BYTES, first=turn * OPERATIONS)
     rare = name in ("deep", "shallow")
     classes = [{"type": "rare"} if rare else _class(name, n) for n in range(OPERATIONS)]
-    wanted = [{"block": False} | ({} if name == "exclusive" else each) for each in classes]
+    wanted = [{"block": False} | ({} if name in ("exclusive", "prioritised") else each) for each in classes]
     put: Callable[..., str] = queue.put
     get: Callable[..., penstock.Message] = queue.get
     begun = time.perf_counter()

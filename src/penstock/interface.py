@@ -147,16 +147,40 @@ class Queue(Protocol):
     ) -> Sequence[str]: ...
 
     async def aget(
-        self, timeout: float | None = None, *, block: bool = True, lease: float | None = None
+        self,
+        timeout: float | None = None,
+        *,
+        block: bool = True,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
     ) -> Message: ...
-    async def aget_many(self, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]: ...
+
+    async def aget_many(
+        self,
+        most: int,
+        *,
+        wait: float = 0.0,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+    ) -> list[Message]: ...
+
     async def aack(self, message: Message, *, durable: bool = False) -> None: ...
     async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
     async def arelease(self, message: Message, *, delay: Delay | None = None) -> None: ...
     async def aextend(self, message: Message, seconds: float) -> None: ...
+
     def consumer(
-        self, prefetch: int = 100, *, wait: float | None = None, lease: float | None = None
+        self,
+        prefetch: int = 100,
+        *,
+        wait: float | None = None,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
     ) -> MessageConsumer: ...
+
     def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]: ...
     def cancel(self, message_id: str) -> bool: ...
     def purge(self) -> int: ...

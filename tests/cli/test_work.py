@@ -138,6 +138,17 @@ def test_a_pool_works_until_the_queue_is_empty(start: Start, small: Path, folder
     assert error.count(b"shouted") == 60, "with --json standard output is the log's"
 
 
+def test_a_pool_takes_only_the_types_and_keys_that_it_is_told(run: Run, small: Path, folder: Path) -> None:
+    with penstock.open(small) as q:
+        q.put_many([penstock.Draft(body=f"m{n}", type="abc"[n % 3], key="xy"[n % 2]) for n in range(12)])
+    run("work", small, "jobs:shout", "--until-empty", "--type", "a", "--type", "b", "--key", "y")
+    assert notes(folder) == ["m1", "m3", "m7", "m9"]
+    run("work", small, "jobs:gently", "--once", "--type", "c")
+    assert notes(folder)[4:] == ["m2"]
+    run("work", small, "jobs:gently", "--once", "--type", "nobody's", code=exits.NOTHING)
+    assert left(small) == (7, 0, 5)
+
+
 def test_once_is_one_message_and_says_when_there_is_none(run: Run, small: Path, folder: Path) -> None:
     fill(small, 2)
     run("work", small, "jobs:gently", "--once")

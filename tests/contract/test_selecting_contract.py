@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -169,6 +170,104 @@ def test_a_receiver_that_chooses_wakes_at_the_delivery_time(live: Local) -> None
     assert queue.get(timeout=20, type="a").body == "then"
     queue.put("again", key="k", delay=0.3)
     assert bodies(queue.get_many(5, wait=20, group="largest")) == ["again"]
+
+
+# ---------------------------------------------------------------- consumers and coroutines
+
+
+def test_a_consumer_gets_what_it_asks_for_and_leaves_the_rest(kind: Local) -> None:
+    queue = kind.make()
+    fill(queue)
+    with queue.consumer(prefetch=2, wait=0, type=["a", "c"], key="y") as consumer:
+        assert bodies(list(consumer)) == [5, 6]
+    with queue.consumer(wait=0, type="b") as consumer:
+        assert bodies(list(consumer)) == [1, 4, 7, 10]
+    assert queue.stats().acks == 6
+    assert bodies(queue.get_many(100)) == [0, 2, 3, 8, 9, 11]
+
+
+def test_a_consumer_for_coroutines_gets_what_it_asks_for(kind: Local) -> None:
+    queue = kind.make()
+    fill(queue)
+
+    async def run() -> list[Any]:
+        async with queue.consumer(prefetch=2, wait=0, type="a", key=["x", "y"]) as consumer:
+            return [message.body async for message in consumer]
+
+    assert asyncio.run(run()) == [0, 3, 6]
+    assert queue.qsize() == 9 and queue.stats().acks == 3
+
+
+def test_coroutines_get_only_what_they_ask_for_and_in_order(kind: Local) -> None:
+    queue = kind.make()
+    fill(queue)
+
+    async def run() -> None:
+        assert (await queue.aget(block=False, type="c")).body == 2
+        assert bodies(await queue.aget_many(10, type=["b", "c"], key="y")) == [4, 5, 7]
+        assert await queue.aget_many(10, key="nobody's") == []
+        with pytest.raises(QueueEmpty):
+            await queue.aget(block=False, type="nobody's")
+        assert bodies(await queue.aget_many(100)) == [0, 1, 3, 6, 8, 9, 10, 11]
+
+    asyncio.run(run())
+
+
+def test_coroutines_that_wait_are_each_woken_for_what_they_want(live: Local) -> None:
+    queue = live.make()
+
+    async def run() -> list[Any]:
+        asked: list[Any] = [{"type": "a"}, {"type": "b"}, {"key": "k"}, {"type": "b"}, {}]
+        waiting = [asyncio.create_task(queue.aget(timeout=20, **wanted)) for wanted in asked]
+        while queue._mine().kernel.get(L.H_SLEEPERS) < 4:
+            await asyncio.sleep(0.001)
+        for body, wanted in [
+            (0, {"type": "b"}),
+            (1, {"key": "k", "type": "z"}),
+            (2, {"type": "b"}),
+            (3, {"type": "a"}),
+        ]:
+            await queue.aput(body, **wanted)
+        for body in range(4, 8):  # one of these, or of those before, is for the one that takes any
+            await queue.aput(body, type="abz"[body % 3], key="k")
+        return bodies(await asyncio.gather(*waiting))
+
+    a, b, k, second_b, anything = asyncio.run(run())
+    of_type = {0: "b", 1: "z", 2: "b", 3: "a", 4: "b", 5: "z", 6: "a", 7: "b"}
+    assert (of_type[a], of_type[b], of_type[second_b]) == ("a", "b", "b") and k in (1, 4, 5, 6, 7)
+    assert len({a, b, k, second_b, anything}) == 5
+    assert queue.qsize() == 3
+
+
+def test_a_coroutine_that_chooses_and_is_cancelled_has_taken_nothing(live: Local) -> None:
+    queue = live.make()
+
+    async def run() -> None:
+        for pause in range(12):
+            waiting = asyncio.create_task(queue.aget(type="a"))
+            for _ in range(pause % 4):
+                await asyncio.sleep(0.001)
+            await queue.aput(pause, type="a")
+            if pause % 3:
+                await asyncio.sleep(0)
+            waiting.cancel()
+            try:
+                (await waiting).ack()
+            except asyncio.CancelledError:
+                (await queue.aget(timeout=20, type="a")).ack()
+        assert queue.qsize() == 0
+
+    asyncio.run(run())
+    assert queue.stats().acks == 12
+
+
+@pytest.mark.parametrize("wrong", [{"type": ()}, {"key": 3}, {"type": ["a", None]}])
+def test_what_is_no_name_is_refused_by_consumers_and_coroutines_too(wrong: Any, kind: Local) -> None:
+    queue = kind.make()
+    with pytest.raises(Misuse):
+        queue.consumer(**wrong)
+    with pytest.raises(Misuse):
+        asyncio.run(queue.aget(block=False, **wrong))
 
 
 # ---------------------------------------------------------------- groups

@@ -1,6 +1,9 @@
 """Kill -9 at every effect of a resize: the queue has the old sizes or the new ones, with every message, claim and
 publisher as they were, and whoever opens it next finds it whole."""
 
+import os
+import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.store import resizing
+from penstock.store import resizing, rig
 from penstock.timequeue import check_queue, repair_queue, resize_queue
 from tests.crash.rig import STEPS_MAX, in_child, killed_at
 from tests.snapshot import FAST
@@ -153,6 +156,70 @@ def test_killed_at_every_step_of_all_that_a_resize_does(folder: Path) -> None:
             assert sizes == (100, 1 << 17)
             return
     raise AssertionError("the resize has no end")
+
+
+# ---------------------------------------------------------------- upgrades
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "format-1.tar.xz"
+UPGRADE_STRIDE = 1 if os.environ.get("PENSTOCK_THOROUGH") else 11  # of steps in private memory
+DECIDING = 30  # steps at the end
+
+
+def fill_old(path: Path) -> None:
+    """A queue that was made before there were trees by type and key."""
+    with tarfile.open(GOLDEN) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # since 3.11.4
+        tar.extractall(path.parent / f"{path.name}-unpacked")
+    (path.parent / f"{path.name}-unpacked" / "queue").rename(path)
+    with penstock.open(path, busy_s=2) as queue:
+        for i in range(6):
+            queue.put(b"classed %d" % i, type="ab"[i % 2], key="k" if i > 2 else None, durability="relaxed")
+        queue.get(type="b").release()
+        queue.get(key="k").release(delay=1e9)
+        with queue.receiver("report") as receiver:
+            receiver.claim(2)
+        assert in_child(lambda: die_with_messages(path)) == 0
+
+
+def upgrade_counting(path: Path) -> None:
+    rig.kill_at(0)
+    change(path, None, None)
+    (path.parent / "steps").write_text(str(rig.steps()))
+
+
+def classed(path: Path) -> tuple[bool, list[bytes], list[tuple[str, int]]]:
+    """Whether there are trees, and what is found by types and keys."""
+    with penstock.open(path, busy_s=2) as queue:
+        groups = sorted((group.key, group.waiting) for group in queue.groups())
+        found = [message.data for message in queue.get_many(9, type=["a", "b"])]
+        return queue._mine().kernel.trees_at != 0, found, groups
+
+
+def test_killed_at_every_effect_of_an_upgrade(folder: Path) -> None:
+    fill_old(folder / "first")
+    _, before = picture(folder / "first")
+    trees, found, groups = classed(folder / "first")
+    assert not trees and len(found) > 2 and groups
+    fill_old(folder / "counted")
+    picture(folder / "counted")
+    assert in_child(lambda: upgrade_counting(folder / "counted")) == 0
+    steps = int((folder / "steps").read_text())
+    outcomes = set()
+    for step in (*range(1, steps - DECIDING, UPGRADE_STRIDE), *range(max(steps - DECIDING, 1), steps + 2)):
+        path = folder / f"queue{step}"
+        fill_old(path)
+        _, before = picture(path)
+        died = killed_at(step, lambda p: change(p, None, None), lambda: path)  # noqa: B023
+        decided = resizing.is_cut_short(path)
+        assert [f.what for f in check_queue(path)] == ([resizing.CUT_SHORT] if decided else []), step
+        assert picture(path)[1] == before, step
+        assert check_queue(path) == [], step
+        trees, *rest = classed(path)
+        assert rest == [found, groups], step
+        assert check_queue(path) == [], step
+        outcomes.add((trees, decided, died))
+        shutil.rmtree(path)
+    assert outcomes >= {(False, False, True), (True, True, True), (True, False, False)}
 
 
 def test_whoever_finishes_a_resize_may_be_killed_too(folder: Path) -> None:

@@ -39,6 +39,10 @@ class Child:
             raise AssertionError(f"the child failed:\n{value.text}")
         return value
 
+    def has_spoken(self) -> bool:
+        """Whether there is something to hear."""
+        return self._ear.poll(0)
+
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 

@@ -127,8 +127,9 @@ class Model:
             found.append(entry)
         return found
 
-    def give_back(self, client: int) -> None:
-        for entry in self.entries:
+    def give_back(self, client: int, *entries: Entry) -> None:
+        """These, or all that a client has."""
+        for entry in entries or self.entries:
             if entry.owner == client:
                 entry.owner = None
 
@@ -286,6 +287,27 @@ class QueueAgainstModel(RuleBasedStateMachine):
             assert (message.last_attempt_us, message.priority) == (entry.attempt_us, entry.priority)
             assert message.lease_us == self.clock.wall_us() + lease_us
             self.handles.append(Handle(queue, message, entry, entry.attempts))
+
+    @rule(pick=picks, prefetch=st.sampled_from([1, 2, 5]), most=st.sampled_from([1, 2, 4, 100]))
+    def consume(self, pick: int, prefetch: int, most: int) -> None:
+        """A loop that is left with the last message in hand; or that comes to its end, where fewer are due."""
+        queue = self._client(pick)
+        found = []
+        with queue.consumer(prefetch=prefetch, wait=0) as consumer:
+            for message in consumer:
+                found.append((message.id, message.body, message.attempts))
+                if len(found) == most:
+                    break
+        expected: list[tuple[str, bytes, int]] = []
+        while len(expected) < most and (batch := self.model.look(self._index(queue), prefetch, round(LEASE_S * 1e6))):
+            done = batch[: most - len(expected)]
+            for entry in batch[len(done) :]:
+                entry.attempts -= 1
+            expected += [(entry.id, entry.body, entry.attempts) for entry in done]
+            self.model.give_back(self._index(queue), *batch)
+            for entry in done[:-1] if len(expected) == most else done:
+                self._left(entry)
+        assert found == expected
 
     def _ours(self, handle: Handle) -> bool:
         return self.model.holds(self._index(handle.client), handle.entry, handle.attempts)

@@ -1,4 +1,4 @@
-"""Retries, dead letters, dedup ids and expiry of one queue, on a simulated clock, against a plain model of them."""
+"""Retries, dead letters, moves, dedup ids and expiry of a queue, on a simulated clock, against a plain model."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ class Retries(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=MEMORY))
         self.clock = SimulatedClock()
         self.queue = self._make()
+        self.other = penstock.create(
+            self.folder / "other", slots=1000, data_bytes=1 << 20, index_sync_ms=0, clock=self.clock
+        )
+        self.moved: list[tuple[str, bytes]] = []  # to the other queue
         self.here: list[Entry] = []
         self.dead: list[tuple[str, bytes, str]] = []  # id, body and reason
         self.known: dict[str, tuple[str, int]] = {}  # dedup id: message, until when
@@ -154,7 +158,7 @@ class Retries(RuleBasedStateMachine):
         self.held += [(m, e, e.attempts) for m, e in zip(found, expected, strict=True)]
 
     @precondition(lambda self: self.held)
-    @rule(pick=st.integers(0, 5), what=st.sampled_from(["ack", "fail", "dead_letter", "release"]))
+    @rule(pick=st.integers(0, 5), what=st.sampled_from(["ack", "fail", "dead_letter", "release", "move"]))
     def decide(self, pick: int, what: str) -> None:
         message, entry, attempts = self.held.pop(pick % len(self.held))
         ours = self._lives(entry) and entry.lease_us is not None and entry.attempts == attempts
@@ -164,20 +168,36 @@ class Retries(RuleBasedStateMachine):
                 message.dead_letter("bad")
             elif what == "fail":
                 message.fail("no")
+            elif what == "move":
+                message.move(to=self.other)
             else:
                 getattr(message, what)()
         except LeaseLost:
             assert not ours
             return
         assert ours
-        if what == "ack":
+        if what in ("ack", "move"):
             self.here = [other for other in self.here if other is not entry]
+            self.moved += [(entry.id, entry.body)] if what == "move" else []
         elif what == "release":
             entry.lease_us = None
         elif what == "dead_letter" or exhausted:
             self._give_up(entry, "bad" if what == "dead_letter" else "max_attempts")
         else:
             self._wait(entry)
+
+    @precondition(lambda self: len(self.here) > SLOTS // 2)
+    @rule(limit=st.sampled_from([1, 3, None]))
+    def move_all(self, limit: int | None) -> None:
+        """All that wait, due or not; some of them in no order that is promised."""
+        waiting = {entry.id: entry for entry in self.here if entry.lease_us is None}
+        known = {id_ for id_, _ in self.moved}
+        count = self.queue.move_all(to=self.other, limit=limit)
+        assert count == (len(waiting) if limit is None else min(limit, len(waiting)))
+        gone = {id_ for id_ in (m.id for m in self.other.browse()) if id_ not in known}
+        assert len(gone) == count and gone <= waiting.keys()
+        self.moved += [(id_, waiting[id_].body) for id_ in gone]
+        self.here = [entry for entry in self.here if entry.id not in gone]
 
     @rule(seconds=st.sampled_from([0.5, 1, 3, 10, 20]))
     def time_passes(self, seconds: float) -> None:
@@ -219,10 +239,13 @@ class Retries(RuleBasedStateMachine):
         dead = self.queue.dead_letters()
         letters = [(m.id, m.data, m.reason) for m in dead.browse()] if dead is not None else []
         assert letters == self.dead
+        assert sorted((m.id, m.data) for m in self.other.browse()) == sorted(self.moved)
 
     def teardown(self) -> None:
         try:
             self.queue.close()
+            self.other.close()
+            assert_whole(self.folder / "other")
             assert_whole(self.folder / "queue")
             if (self.folder / "queue.dead").exists():
                 assert_whole(self.folder / "queue.dead")

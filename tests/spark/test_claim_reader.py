@@ -347,6 +347,40 @@ def test_available_now_keeps_to_types(queue: Queues, queries: Any) -> None:
     assert q.qsize() == 2
 
 
+@pytest.mark.parametrize("options", [{}, {"types": "t"}], ids=["all", "a type"])
+def test_available_now_does_all_of_an_exclusive_key_one_after_the_other(
+    queue: Queues, queries: Any, options: dict[str, str]
+) -> None:
+    q = queue(exclusive_keys=True)
+    for n in range(4):
+        q.put(b"a%d" % n, type="t", key="a")
+    q.put(b"b", type="t", key="b")
+    q.put(b"none", type="t")
+    q.put(b"due", type="t", key="a", deliver_at=1.5)
+    q.put(b"much later", type="t", key="a", delay=3600)
+    query = queries(q, **options)
+    query.reader.prepareForTriggerAvailableNow()
+    q.put(b"new", type="t", key="a")
+    found = [query.batch() for _ in range(6)]
+    assert sorted(found[0]) in ([b"a0", b"b", b"none"], [b"b", b"due", b"none"])
+    rest = [batch[0] for batch in found[1:5]]
+    assert sorted([*found[0], *rest]) == [b"a0", b"a1", b"a2", b"a3", b"b", b"due", b"none"]
+    assert [body for body in [*found[0], *rest] if body in (b"a0", b"a1", b"a2", b"a3")] == [b"a0", b"a1", b"a2", b"a3"]
+    assert found[5] is None
+    assert q.stats().claimed == 0 and sorted(m.data for m in q.browse()) == [b"much later", b"new"]
+
+
+def test_a_key_that_somebody_else_has_is_not_waited_for(queue: Queues, queries: Any) -> None:
+    q = queue(exclusive_keys=True)
+    q.put_many([b"0", b"1", b"2"], key="a")
+    held = q.get(block=False)
+    query = queries(q)
+    query.reader.prepareForTriggerAvailableNow()
+    assert (query.batch() or []) == []
+    held.ack()
+    assert [query.batch(), query.batch(), query.batch()] == [[b"1"], [b"2"], None]
+
+
 # ---------------------------------------------------------------- who may
 
 

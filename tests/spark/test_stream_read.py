@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import penstock
+
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
@@ -113,6 +115,19 @@ def test_available_now_ends_and_acknowledges_the_last_batch_too(spark: Any, larg
     said = [progress for progress in query.recentProgress if progress["numInputRows"]]
     backlog = json.loads(said[0]["sources"][0]["latestOffset"])
     assert 0 < backlog["due"] <= 50 and backlog["oldestDueMs"] >= 0
+
+
+def test_available_now_ends_when_all_of_each_exclusive_key_is_done(spark: Any, queue: Any, tmp_path: Path) -> None:
+    q = queue(exclusive_keys=True)
+    q.put_many([penstock.Draft(body=b"%d" % n, key=f"key {n % 2}") for n in range(6)])
+    sink = Sink()
+    available_now(stream(spark, q), sink, tmp_path / "checkpoint")
+    assert [sorted(bytes(row.body) for row in rows) for _, rows in sink.batches] == [
+        [b"0", b"1"],
+        [b"2", b"3"],
+        [b"4", b"5"],
+    ]
+    assert q.qsize() == 0 and q.stats().claimed == 0
 
 
 def test_a_batch_that_failed_is_seen_again_with_the_same_rows(spark: Any, large: Any, tmp_path: Path) -> None:

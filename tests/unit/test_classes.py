@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import tarfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from penstock import codec
 from penstock.store import layout as L
 from penstock.store.hashes import Hashes, hash_of
 from penstock.store.kernel import Kernel
-from penstock.timequeue import check_queue, repair_queue
+from penstock.timequeue import check_queue, repair_queue, restore_queue
 from penstock.timequeue.sizes import resize_queue, upgrade_queue
 from tests.conftest import Queues, SimulatedClock, assert_whole
 from tests.snapshot import overwrite
@@ -153,6 +155,23 @@ def test_a_message_with_the_same_hash_and_another_key_is_not_delivered(queue: Qu
 
 
 @pytest.mark.damages
+def test_a_coroutine_is_not_given_a_message_with_the_same_hash_and_another_key(queue: Queues) -> None:
+    q = queue()
+    collide(q, q.put("wrong", key="b"), "a")
+
+    async def run() -> None:
+        assert await q.aget_many(1, key="a") == []
+        q.put("right", key="a")
+        assert (await q.aget(timeout=20, key="a")).body == "right"
+
+    asyncio.run(run())
+    until = time.monotonic() + 20
+    while q.qsize() == 0 and time.monotonic() < until:  # a thread gives it back
+        time.sleep(0.001)
+    assert [(message.body, message.key) for message in q.get_many(5)] == [("wrong", "b")]
+
+
+@pytest.mark.damages
 def test_a_group_has_one_key_even_if_the_hashes_of_two_are_the_same(queue: Queues) -> None:
     q = queue()
     q.put("right", key="a")
@@ -265,6 +284,23 @@ def test_a_queue_without_trees_is_selected_from_too(old: penstock.TimeQueue, clo
     assert [m.body for m in old.get_many(10, type="d")] == ["later"]
 
 
+def test_coroutines_select_from_a_queue_without_trees(tmp_path: Path, queue: Queues) -> None:
+    with tarfile.open(GOLDEN / "format-1.tar.xz") as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        tar.extractall(tmp_path)
+    q = queue.open(tmp_path / "queue", clock=None)
+
+    async def run() -> None:
+        assert await q.aget_many(5, type="mine", wait=0.05) == []
+        waiting = asyncio.create_task(q.aget(timeout=20, type="mine"))
+        await asyncio.sleep(0.01)
+        q.put("no", type="other")
+        q.put("yes", type="mine")
+        assert (await waiting).body == "yes"
+
+    asyncio.run(run())
+
+
 def test_groups_of_a_queue_without_trees(old: penstock.TimeQueue, clock: SimulatedClock) -> None:
     for n in range(5):
         old.put(n, key="odd" if n % 2 else "even")
@@ -329,10 +365,87 @@ def test_a_resized_queue_has_its_trees(path: Path, exclusive: bool) -> None:
             assert found == ([0] if exclusive else [0, 6, 10, 16, 20])
 
 
-def test_a_queue_without_trees_stays_so_when_it_is_upgraded(old: penstock.TimeQueue, queue: Queues) -> None:
+def seen(q: penstock.TimeQueue) -> list[tuple[Any, ...]]:
+    return [
+        (m.id, m.state, m.body, m.priority, m.type, m.key, m.attempts, m.deliver_at, m.enqueued_at)
+        for m in q.browse(state="all")
+    ]
+
+
+def put_all_kinds(q: penstock.TimeQueue) -> None:
+    """With types, keys, both, neither, other metas and large bodies; delivered before, delayed and claimed."""
+    q.put_many(
+        [penstock.Draft(body=n, type=(None, "a", "b")[n % 3], key=(None, "x", "y")[n // 2 % 3]) for n in range(6)]
+    )
+    q.put("headers", headers={"only": "these"})
+    q.put("large" * 200, type="a", key="x", headers={"h": "v"}, priority=1)
+    q.put("later", type="b", delay=1000)
+    q.get(type="b", block=False).release()
+    with q.receiver("report") as receiver:
+        receiver.claim(1)
+
+
+@pytest.mark.parametrize("how", ["upgrade", "resize"])
+def test_an_upgrade_gives_a_queue_its_trees(old: penstock.TimeQueue, queue: Queues, how: str) -> None:
+    put_all_kinds(old)
+    before = seen(old)
+    groups = {(group.key, group.waiting, group.due) for group in old.groups()}
+    old.close()
+    assert (upgrade_queue(old.path) if how == "upgrade" else resize_queue(old.path, slots=40)).changed
+    assert not upgrade_queue(old.path).changed
+    assert_whole(old.path)
+    upgraded = queue.open(old.path)
+    assert upgraded._mine().kernel.trees_at != 0 and upgraded.stats().restores == 1
+    assert seen(upgraded) == before
+    assert {(group.key, group.waiting, group.due) for group in upgraded.groups()} == groups
+    wanted = [row[2] for row in before if row[1] == "waiting" and row[4] == "a"]
+    found = upgraded.get_many(9, type="a")
+    assert [m.body for m in found] == wanted and len(wanted) > 1
+    assert upgraded.get_many(9, type="a") == []
+    upgraded.ack_many(found)
+    upgraded.put("new", type="a")
+    assert upgraded.get(block=False, type="a").body == "new"
+
+
+def test_what_an_upgraded_queue_had_before_is_found_after_a_power_loss_too(
+    old: penstock.TimeQueue, queue: Queues
+) -> None:
+    put_all_kinds(old)
+    old.close()
+    upgrade_queue(old.path)
+    with penstock.open(old.path) as q:
+        q.put("new", type="a", key="new")
+        groups = {(group.key, group.waiting) for group in q.groups()}
+        waiting = sorted(str(m.body) for m in q.browse() if m.type == "a")
+    restore_queue(old.path)
+    assert_whole(old.path)
+    restored = queue.open(old.path)
+    assert {(group.key, group.waiting) for group in restored.groups()} == groups
+    assert sorted(str(m.body) for m in restored.get_many(9, type="a")) == waiting
+    assert len(restored.get_many(9)) == sum(m.type != "a" for m in restored.browse(state="pending"))
+
+
+def test_a_copy_of_an_upgraded_queue_has_its_trees(old: penstock.TimeQueue, queue: Queues, tmp_path: Path) -> None:
     old.put("a", type="a", key="k")
     old.close()
     upgrade_queue(old.path)
-    upgraded = queue.open(old.path)
-    assert upgraded._mine().kernel.trees_at == 0
-    assert upgraded.get(block=False, type="a").body == "a"
+    for number, identity in enumerate((False, True)):
+        penstock.backup(old.path, tmp_path / f"copy{number}", new_identity=identity)
+        assert_whole(tmp_path / f"copy{number}")
+        copy = queue.open(tmp_path / f"copy{number}")
+        assert [m.body for m in copy.get_many(9, key="k")] == ["a"]
+
+
+@pytest.mark.damages
+def test_a_damaged_record_is_no_obstacle_to_an_upgrade(old: penstock.TimeQueue) -> None:
+    slot = int(old.put("a", type="a", key="k").split("-")[1], 16)
+    old.put("b", type="a")
+    place = old._mine().kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
+    old.close()
+    data = bytearray((old.path / "data.0").read_bytes())
+    data[place * L.UNIT_BYTES] ^= 1
+    overwrite(old.path / "data.0", data)
+    upgrade_queue(old.path)
+    assert [finding.what.endswith("no signature") for finding in check_queue(old.path)] == [True]
+    with penstock.open(old.path) as q:
+        assert q.get(block=False, type="a").body == "b"

@@ -143,11 +143,14 @@ def test_the_examples_of_consumers_run(path: Path, capsys: Any) -> None:
 
 def test_the_examples_of_types_keys_and_groups_run(path: Path, capsys: Any) -> None:
     with penstock.create(path, durability="relaxed") as q:
-        first, second = _blocks(TEXTS["docs/selecting.md"], "python")[:2]
+        first, consuming, second = _blocks(TEXTS["docs/selecting.md"], "python")[:3]
         names: dict[str, Any] = {"q": q}
         exec(first, names)
         assert names["message"].type == "refund"
         assert [m.key for m in names["messages"]] == ["example.com"]
+        q.put(7, type="refund", key="example.net")
+        exec(consuming, names)
+        assert capsys.readouterr().out == "example.net 7\n"
         q.put_many([b"a", b"b"], key="example.com")
         exec(second, names)
         assert capsys.readouterr().out.startswith("example.com 2 2 ")

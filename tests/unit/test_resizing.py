@@ -373,7 +373,7 @@ def test_a_kernel_with_its_regions_elsewhere_is_outdated_and_carried_over(path: 
         words[L.H_KERNEL_BYTES] += L.PAGE_BYTES
         assert set(resizing.outdated(words)) == {*moved, L.H_KERNEL_BYTES}
         new = resizing.with_sizes(options, slots=None, data_bytes=None)
-        carried = bytes(resizing.carry_over(resizing.Old(words, options), new, lambda size_bytes: None))
+        carried = bytes(resizing.carry_over(resizing.Old(words, options, path), new, lambda size_bytes: None))
     journal = slice(L.PAGE_BYTES, L.PAGE_BYTES + L.JOURNAL_ENTRIES * L.JOURNAL_WORDS * L.WORD_BYTES)  # is empty
     now[journal] = bytes(journal.stop - journal.start)
     assert carried == bytes(now)

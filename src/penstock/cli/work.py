@@ -30,6 +30,7 @@ EXAMPLES = examples(
     "penstock work orders shop.jobs:handle",
     "penstock work orders shop.jobs:handle --processes 4 --time-limit 5m --retry-delay 30s",
     "penstock work orders shop.jobs:handle --until-empty --json > work.log",
+    "penstock work orders shop.jobs:refund --type refund --type chargeback",
     "penstock work orders shop.jobs:handle --once",
 )
 
@@ -308,6 +309,12 @@ def work(
         float | None,
         typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while the function works."),
     ] = None,
+    type: Annotated[
+        list[str] | None, typer.Option("--type", help="Only messages of this type (repeat).", show_default=False)
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="Only messages with this key (repeat).", show_default=False)
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="One message and the end; exit code 1 if none is due.")] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")] = False,
     json: Json = False,
@@ -331,6 +338,8 @@ def work(
             "prefetch": prefetch,
             "retry_delay": retry_delay,
             "lease": lease,
+            "type": type or None,
+            "key": key or None,
             "once": once,
             "until_empty": until_empty,
             "quiet_stdout": json,

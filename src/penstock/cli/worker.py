@@ -77,6 +77,8 @@ class Worker:
                 1 if once else self._orders["prefetch"],
                 wait=0 if once or self._orders["until_empty"] else None,
                 lease=self._orders["lease"],
+                type=self._orders["type"],
+                key=self._orders["key"],
             )
             self._report("ready")
             with consumer:

@@ -95,6 +95,9 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claim, messages = self._meant(start)
         self._acknowledge(claim, messages)
         following = self._following(claim, limit)
+        if not following and self._live_queue()._mine().options.exclusive_keys:
+            self._start().settle()  # what waited for others of its key, which are done, is free from here on
+            following = self._following(claim, limit)
         self._start().settle(behind=bool(following))  # the kernel follows while tasks run, if there are any
         if following:
             return self._offset(following, self._open[following])

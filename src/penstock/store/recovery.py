@@ -386,6 +386,8 @@ def _check_slot(image: Image, files: LocalFiles, slot: int, hashes: Hashes) -> i
     info = image.slot(slot, L.S_INFO)
     flags, codec, priority = info >> L.FLAGS_SHIFT & 0xFF, info >> L.CODEC_SHIFT & 0xFF, info & 0xFF
     flags &= ~L.FLAG_HELD
+    if image.kernel.trees_at and not head[9] & L.FLAG_CLASSED:  # put before there were trees: its meta says it
+        flags &= ~L.FLAG_CLASSED
     later = head[9] & L.FLAG_READY and not flags & L.FLAG_READY  # released with a delay
     if (flags | (L.FLAG_READY if later else 0), codec, priority) != (head[9], head[10] >> 4, head[10] & 0xF):
         image.say_slot(slot, L.S_INFO, "flags, codec or priority are not those of its record")

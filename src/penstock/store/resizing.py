@@ -1,8 +1,9 @@
 """Owns giving a queue that nobody has open other sizes, or the newest layout: a new kernel is made beside the old one,
 then takes its place. Slots and records never move, so all that is in them, and every link between them, stays as it is.
+A queue that has no trees by type and key gets them.
 
 A file, ``resize.json``, is what decides: before it is there the queue is the old one, and from then on whoever comes
-next finishes (``finish``). Never looks into a record, and never decides what becomes of a message.
+next finishes (``finish``). Looks into records only for types and keys, and never decides what becomes of a message.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from penstock.store.files import (
     sync_file,
     write_all,
 )
+from penstock.store.hashes import Hashes
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options, parse
 from penstock.store.trust import IDENTITY
@@ -63,7 +65,7 @@ def outdated(words: memoryview) -> list[int]:
     """Header words in which a kernel is not as this version makes one of its size: what an upgrade is for."""
     remembered = words[L.H_REMEMBERED] or L.remembered_entries(words[L.H_SLOTS] - 1 - words[L.H_FILES])
     exclusive = bool(words[L.H_FEATURES] & L.FEATURE_EXCLUSIVE)
-    newest = L.regions(words[L.H_SLOTS], remembered, trees=words[L.H_TREES_AT] != 0, exclusive=exclusive)
+    newest = L.regions(words[L.H_SLOTS], remembered, exclusive=exclusive)
     return [word for word, value in newest.items() if words[word] != value]
 
 
@@ -72,20 +74,83 @@ def derive(kernel: Kernel, old: Old, new: Options) -> None:
     by hashes, whose tables are of another size now, and for what an older layout did not have, with its bit in
     ``H_FEATURES``. Stores are raw: nobody sees this kernel yet."""
     _carry_remembered(kernel, old)
-    if kernel.trees_at:
+    if old.words[L.H_TREES_AT]:
         _carry_trees(kernel, old)
+    else:
+        _plant_trees(kernel, old)
 
 
 def _carry_trees(kernel: Kernel, old: Old) -> None:
     """The trees by type and key are made anew, with the hashes that there were: there are other buckets now. Lists, and
     who is held, stay as they are."""
     start = old.words[L.H_TREES_AT]
-    for slot in range(old.files + 1, min(len(old.identity_words), kernel.slots)):
-        if kernel.state(slot) in LIVE and kernel.is_classed(slot):
+    for slot in _live(kernel, old):
+        if kernel.is_classed(slot):
             at = start + slot * L.TREE_WORDS
             kernel.classes.classify(slot, old.words[at + L.X_TYPE], old.words[at + L.X_KEY])
             kernel.classes.join(slot)
             kernel.commit()
+
+
+def _plant_trees(kernel: Kernel, old: Old) -> None:
+    """There were none: what types and keys there are, only the records say. These stay as they are, without a flag that
+    says it; slots get it. What cannot be read is left to whoever finds it damaged."""
+    hashes = Hashes(old.options.signature)
+    with Metas(old) as metas:
+        for slot in _live(kernel, old):
+            if kernel.state(slot) != L.STATE_FILLING and hashes.read(metas.read(slot, kernel.number(slot))):
+                at = kernel.slots_at + slot * L.SLOT_WORDS + L.S_INFO
+                kernel.note(at, kernel.field(slot, L.S_INFO) | L.FLAG_CLASSED << L.FLAGS_SHIFT)
+                kernel.classes.classify(slot, hashes.type_hash, hashes.key_hash)
+                kernel.classes.join(slot)
+                kernel.commit()
+
+
+def _live(kernel: Kernel, old: Old) -> Iterator[int]:
+    for slot in range(old.files + 1, min(len(old.identity_words), kernel.slots)):
+        if kernel.state(slot) in LIVE:
+            yield slot
+
+
+class Metas:
+    """The metas of messages, from the data files, which are read as anybody may read them."""
+
+    def __init__(self, old: Old) -> None:
+        self._old = old
+        self._files: list[tuple[int, int]] = []  # first unit behind it, and descriptor
+
+    def __enter__(self) -> Metas:
+        end = 0
+        try:
+            for name, size_bytes in self._old.options.data_files:
+                end += size_bytes // L.UNIT_BYTES
+                self._files.append((end, open_file(self._old.where / name, os.O_RDONLY)))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _end, fd in self._files:
+            os.close(fd)
+
+    def read(self, slot: int, number: int) -> bytes:
+        """Nothing if there is no record of this message."""
+        place = self._old.field(slot, L.S_PLACE)
+        unit, size_bytes = place >> L.PLACE_SHIFT, (place & L.PLACE_MASK) * L.UNIT_BYTES
+        start = 0
+        for end, fd in self._files:
+            if unit < end:
+                size_bytes = min(size_bytes, L.RECORD_BYTES + L.META_BYTES_MAX)
+                data = os.pread(fd, size_bytes, (unit - start) * L.UNIT_BYTES)
+                break
+            start = end
+        else:
+            return b""
+        parts = L.RECORD.unpack_from(data) if len(data) >= L.RECORD_BYTES else None
+        if parts is None or parts[:2] != (self._old.options.signature, number):
+            return b""
+        return data[L.RECORD_BYTES : L.RECORD_BYTES + parts[8]]
 
 
 def _carry_remembered(kernel: Kernel, old: Old) -> None:
@@ -125,12 +190,7 @@ def with_sizes(options: Options, *, slots: int | None, data_bytes: int | None) -
         dedup_entries=entries,
         slots_most=max(options.slots, options.slots_most),
         data_bytes=sum(sizes),
-        kernel_bytes=L.regions(
-            slots + 1 + len(sizes),
-            entries,
-            trees=options.regions()[L.H_TREES_AT] != 0,  # records of earlier versions do not say that they are for them
-            exclusive=options.exclusive_keys,
-        )[L.H_KERNEL_BYTES],
+        kernel_bytes=L.regions(slots + 1 + len(sizes), entries, exclusive=options.exclusive_keys)[L.H_KERNEL_BYTES],
         data_files=[(name, size) for (name, _), size in zip(options.data_files, sizes, strict=True)],
     )
 
@@ -140,6 +200,7 @@ class Old(NamedTuple):
 
     words: memoryview
     options: Options
+    where: Path
 
     @property
     def files(self) -> int:
@@ -414,7 +475,7 @@ def _old_kernel(where: Path, options: Options) -> Iterator[Old]:
             try:
                 if any(view[word] for word in AT_REST) or identity_of(fd) != tuple(view[word] for word in IDENTITY):
                     raise QueueInUse(str(where), "somebody used it just now; try again")
-                yield Old(view, options)
+                yield Old(view, options, where)
             finally:
                 view.release()
     finally:

@@ -225,14 +225,17 @@ class Restore:
                 self.scan.give_up(slot, believed)
 
     def _classify(self) -> None:
-        """The trees by type and key, of messages that have one: nothing of the old ones is believed."""
+        """The trees by type and key, of messages that have one: nothing of the old ones is believed. Those that have a
+        meta and neither of both are no longer said to have one."""
         hashes = Hashes(self.options.signature)
         for slot in self.scan.classed:
             if self._is_live(slot):
                 place = self.image[self._at(slot) + L.S_PLACE]
                 data = self.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
-                hashes.read(data[L.RECORD_BYTES : L.RECORD_BYTES + L.RECORD.unpack_from(data)[8]])
-                self.kernel.readmit(slot, hashes.type_hash, hashes.key_hash)
+                if hashes.read(data[L.RECORD_BYTES : L.RECORD_BYTES + L.RECORD.unpack_from(data)[8]]):
+                    self.kernel.readmit(slot, hashes.type_hash, hashes.key_hash)
+                else:
+                    self.image[self._at(slot) + L.S_INFO] &= ~(L.FLAG_CLASSED << L.FLAGS_SHIFT)
 
     def _is_live(self, slot: int) -> bool:
         word = self.image[self._at(slot)]

@@ -29,6 +29,7 @@ cdef u64 _NUMBER
 cdef class Scan:
     cdef u64[::1] view
     cdef Kernel kernel
+    cdef bint has_trees
     cdef u64 slots_at
     cdef u64 slots
     cdef u64 files

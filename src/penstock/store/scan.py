@@ -66,7 +66,8 @@ class Scan:
         self.live = 0
         self.spilled: list[int] = []  # live slots whose body is a file
         self.remembered: list[int] = []  # live slots whose meta says what they are remembered by
-        self.classed: list[int] = []  # live slots whose message has a type or a key
+        self.has_trees = kernel.trees_at != 0
+        self.classed: list[int] = []  # live slots whose message may have a type or a key: only its meta says so
         self.lost: list[int] = []  # slots whose word says that there is a message, and there is none
         self.damaged: list[int] = []  # slots whose word is not one
         self.doubtful: list[int] = []  # live slots with attempts of another message that has the same tag
@@ -192,6 +193,8 @@ class Scan:
         self.view[slot + L.S_INFO] = (
             (((last >> 16) & 0xFF) << L.FLAGS_SHIFT) | (((last >> 28) & 0xF) << L.CODEC_SHIFT) | ((last >> 24) & 0xF)
         )
+        if self.has_trees and last & L.META_BYTES_MAX:  # put before the queue had trees, its record does not say it
+            self.view[slot + L.S_INFO] |= L.FLAG_CLASSED << L.FLAGS_SHIFT
         self.view[slot + _BATCH] = (where >> 32) | (index << 32)
         self.view[slot + _AT] = self.ordered
         order[self.ordered] = where & L.MASK32

@@ -1,8 +1,9 @@
 """Owns gets of coroutines: what is due they take by themselves, and for the rest they wait in one line.
 
-One thread a queue object watches for all of its line, however long, and takes for as many as there are messages. The
-event loop waits for no lock and reads no file: a look takes one turn, and only if the lock is free. What was taken for
-a coroutine that is cancelled before it has it travels in a parcel, which goes back to the queue unless it is opened.
+One thread a queue object watches for all of its line, however long, and takes for as many as there are messages. Who
+wants only some types or keys stands in a line of those that want the same, which has a thread of its own. The event
+loop waits for no lock and reads no file: a look takes one turn, and only if the lock is free. What was taken for a
+coroutine that is cancelled before it has it travels in a parcel, which goes back to the queue unless it is opened.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from penstock.errors import Corrupt, PenstockError, QueueBusy, QueueClosed
 from penstock.message import Message
 from penstock.timequeue.clients import Client
-from penstock.timequeue.leases import Consumer, Look
+from penstock.timequeue.leases import Consumer, Look, Wanted
+from penstock.timequeue.walking import receive_walking
 
 TAKEN_A_TURN_MAX = 1000  # for the coroutines of a line together: about as long as a batch takes
+LINES_MAX = 64  # of those that choose: more are kept only while somebody stands there
+WALK_PAUSE_S = 0.1  # between two searches of a queue that has no trees
 LINGER_S = 5.0  # an idle thread stays so long: starting one takes longer than most waits
 BREATHER = 64  # after so many gets without a wait the event loop's other tasks have a turn
 
@@ -108,7 +112,9 @@ _Answer = tuple[_Waiting, _Parcel | None, BaseException | None]
 class AsyncGets:
     """The coroutines that wait for messages of one queue object."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Wanted | None = None) -> None:
+        self._wanted = wanted
+        self._choosing: dict[tuple[tuple[str, ...], tuple[str, ...]], AsyncGets] = {}
         self._mutex = threading.Lock()
         self._arrived = threading.Condition(self._mutex)
         self._line: dict[_Waiting, None] = {}
@@ -118,14 +124,27 @@ class AsyncGets:
         self._returning = threading.Lock()  # held by the thread that gives back
         self._disowned = False
 
+    def choosing(self, wanted: Wanted) -> AsyncGets:
+        """The line of those that want the same. One that is forgotten here goes on for those that stand there."""
+        names = wanted.types, wanted.keys
+        with self._mutex:
+            found = self._choosing.get(names)
+            if found is None:
+                if len(self._choosing) >= LINES_MAX:
+                    self._choosing = {name: each for name, each in self._choosing.items() if each._line}
+                found = self._choosing[names] = AsyncGets(wanted)
+        return found
+
     async def get(self, source: Source, most: int, lease_us: int, wait_s: float | None) -> list[Message]:
         """Up to ``most``; none after ``wait_s`` seconds (None: for ever) is an empty list."""
+        if self._wanted is not None and source._mine().kernel.trees_at == 0:
+            return await self._walk(source, self._wanted, most, lease_us, wait_s)
         if not self._line:
             self._at_once += 1
             if self._at_once % BREATHER == 0:
                 await asyncio.sleep(0)  # nothing is taken yet
         if not self._line or wait_s == 0:
-            look = _look_at_once(source, most, lease_us)
+            look = _look_at_once(source, most, lease_us, self._wanted)
             if look is not None:
                 found = await self._read(source, look)
                 if found or (wait_s == 0 and not look.deliveries):
@@ -137,16 +156,50 @@ class AsyncGets:
         if not look.deliveries:
             return []
         if not consumer.must_read_files(look):
-            return consumer.messages(look)
+            return self._met(source, consumer.messages(look))
         begun = False
         try:
             loop = asyncio.get_running_loop()
-            reading = loop.run_in_executor(None, lambda: _Parcel(self, source, consumer.messages(look)))
+            reading = loop.run_in_executor(
+                None, lambda: _Parcel(self, source, self._met(source, consumer.messages(look)))
+            )
             begun = True
         finally:
             if not begun:  # the loop's threads are shut down, say
                 consumer.give_back(look)
         return (await asyncio.shield(reading)).open()
+
+    def _met(self, source: Source, messages: list[Message]) -> list[Message]:
+        """Those that were wanted. Others have the hash of one that was, and go back."""
+        unmet: list[Message] = []
+        found = self._set_aside(messages, unmet)
+        if unmet:
+            self.give_back(source, unmet)
+        return found
+
+    def _set_aside(self, messages: list[Message], unmet: list[Message]) -> list[Message]:
+        wanted = self._wanted
+        if wanted is None:
+            return messages
+        unmet += [message for message in messages if not wanted.is_met(message)]
+        return [message for message in messages if wanted.is_met(message)]
+
+    async def _walk(
+        self, source: Source, wanted: Wanted, most: int, lease_us: int, wait_s: float | None
+    ) -> list[Message]:
+        """By a thread, again and again: only the records say what is there."""
+        loop = asyncio.get_running_loop()
+        end_s = None if wait_s is None else loop.time() + wait_s
+
+        def search() -> _Parcel:
+            client = source._mine()
+            return _Parcel(self, source, receive_walking(client, source._consumer, wanted, most, 0.0, lease_us))
+
+        while True:
+            found = (await asyncio.shield(loop.run_in_executor(None, search))).open()
+            if found or (end_s is not None and loop.time() >= end_s):
+                return found
+            await asyncio.sleep(WALK_PAUSE_S if end_s is None else min(max(end_s - loop.time(), 0.0), WALK_PAUSE_S))
 
     async def _wait(self, source: Source, most: int, lease_us: int, wait_s: float | None) -> list[Message]:
         waiting = _Waiting(source, most, lease_us, stays=wait_s != 0)
@@ -197,22 +250,28 @@ class AsyncGets:
         source: Source | None = None
         seen: int | None = None
         timed_out: int | None = None
+        unmet: list[Message] = []  # kept out of the way until all others were looked at
         while True:
             first = self._first()
             if not first:
+                if source is not None and unmet:
+                    self.give_back(source, unmet)
                 if source is not None and seen is not None:
                     with contextlib.suppress(PenstockError, OSError):  # it is closed, or others look within a second
-                        source._consumer.stand_down(seen)
+                        source._consumer.stand_down(seen, self._wanted is not None)
                 return
             source = first[0].source
             try:
                 client = source._mine()
                 most = min(sum(waiting.most for waiting in first), TAKEN_A_TURN_MAX)
-                look = source._consumer.look(most, first[0].lease_us, None, timed_out)
+                look = source._consumer.look(most, first[0].lease_us, None, timed_out, self._wanted)
                 seen = timed_out = None
                 if look.deliveries:
-                    self._hand_out(first, source._consumer.messages(look))
+                    self._hand_out(first, self._set_aside(source._consumer.messages(look), unmet))
                 elif not look.again:
+                    if unmet:
+                        self.give_back(source, unmet)
+                        unmet = []
                     seen = look.seen
                     if self._stays():
                         timed_out = None if client.receivers.sleep(look.seen, look.sleep_s) else look.seen
@@ -281,17 +340,21 @@ class AsyncGets:
     def disown(self) -> None:
         """In the child of a fork: what is on its way is the parent's."""
         self._disowned = True
+        for each in self._choosing.values():
+            each.disown()
 
     def close(self, error: QueueClosed) -> None:
         """The queue object is closed: nobody waits for it any more."""
+        for each in list(self._choosing.values()):
+            each.close(error)
         self._tell([(waiting, None, error) for waiting in self._all()])
 
 
-def _look_at_once(source: Source, most: int, lease_us: int) -> Look | None:
+def _look_at_once(source: Source, most: int, lease_us: int, wanted: Wanted | None) -> Look | None:
     """None if it takes more than one turn at a lock that is free."""
     source._mine()
     try:
-        look = source._consumer.look_at_once(most, lease_us)
+        look = source._consumer.look_at_once(most, lease_us, wanted)
     except QueueBusy:
         return None
     return None if look.again else look

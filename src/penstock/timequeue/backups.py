@@ -136,7 +136,7 @@ class _Copier:
         data = self._record(copied)
         files.write(copied.unit, data)
         self._kept[slot] = copied.spilled_bytes
-        if copied.info >> L.FLAGS_SHIFT & L.FLAG_CLASSED and self._reader.read(copied.meta):
+        if start.info(slot) >> L.FLAGS_SHIFT & L.FLAG_CLASSED and self._reader.read(copied.meta):
             self._hashes[slot] = self._reader.type_hash, self._reader.key_hash
         self.advance(L.units(len(data) - L.RECORD_BYTES) * L.UNIT_BYTES)
 

@@ -38,7 +38,15 @@ class QueueConsumer:
     """See ``TimeQueue.consumer``. Several threads, or several tasks, may loop over one consumer."""
 
     def __init__(
-        self, queue: Queue, *, prefetch: int, wait_s: float | None, lease_s: float, clock: Clock = time.monotonic
+        self,
+        queue: Queue,
+        *,
+        prefetch: int,
+        wait_s: float | None,
+        lease_s: float,
+        types: tuple[str, ...] = (),
+        keys: tuple[str, ...] = (),
+        clock: Clock = time.monotonic,
     ) -> None:
         if prefetch.__class__ is not int or not 1 <= prefetch <= PREFETCH_MAX:
             raise Misuse(f"prefetch must be a whole number from 1 to {PREFETCH_MAX}, not {prefetch!r}")
@@ -46,6 +54,8 @@ class QueueConsumer:
         self._prefetch = prefetch
         self._wait_s = wait_s
         self._lease_s = lease_s
+        self._type = _asked(types)
+        self._key = _asked(keys)
         self._shortest_s = lease_s  # of all leases so far: messages may have their own
         self._clock = clock
         self._ready: deque[Message] = deque()  # taken, not started
@@ -156,7 +166,9 @@ class QueueConsumer:
                 if self._stopping:
                     return False
                 nap_s = NAP_S_MAX if end_s is None else max(min(end_s - self._clock(), NAP_S_MAX), 0.0)
-                found = self._queue.get_many(self._prefetch, wait=nap_s, lease=self._lease_s)
+                found = self._queue.get_many(
+                    self._prefetch, wait=nap_s, lease=self._lease_s, type=self._type, key=self._key
+                )
                 self._take(found)
                 if self._stopping:
                     self.stop()
@@ -182,7 +194,9 @@ class QueueConsumer:
                 if self._stopping:
                     return False
                 nap_s = NAP_S_MAX if end_s is None else max(min(end_s - self._clock(), NAP_S_MAX), 0.0)
-                found = await self._queue.aget_many(self._prefetch, wait=nap_s, lease=self._lease_s)
+                found = await self._queue.aget_many(
+                    self._prefetch, wait=nap_s, lease=self._lease_s, type=self._type, key=self._key
+                )
                 self._take(found)
                 if self._stopping:
                     self.stop()
@@ -379,3 +393,8 @@ class QueueConsumer:
 
     def __repr__(self) -> str:
         return f"<QueueConsumer of {self._queue.name}, {len(self._ready) + len(self._unstarted)} not started>"
+
+
+def _asked(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    """As ``get_many`` has it; one alone as a str, which a queue knows again at once."""
+    return None if not names else names[0] if len(names) == 1 else names

@@ -15,7 +15,7 @@ from penstock.interface import MessageOptions
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.timequeue.arguments import check_seconds, check_several, delay_us
-from penstock.timequeue.asyncgets import in_thread
+from penstock.timequeue.asyncgets import AsyncGets, in_thread
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.puts import Draft, drafted, plain
 
@@ -75,9 +75,16 @@ async def aput_many(
 
 
 async def aget(
-    queue: TimeQueue, timeout: float | None = None, *, block: bool = True, lease: float | None = None
+    queue: TimeQueue,
+    timeout: float | None = None,
+    *,
+    block: bool = True,
+    lease: float | None = None,
+    type: str | Iterable[str] | None = None,
+    key: str | Iterable[str] | None = None,
 ) -> Message:
-    """``get`` for coroutines: thousands may wait, one thread watches for all of them. First come, first served.
+    """``get`` for coroutines: thousands may wait, one thread watches for all that want the same. First come, first
+    served.
 
     Cancelled, it has taken nothing: a message that was on its way goes to another one, or back to the queue.
 
@@ -92,18 +99,34 @@ async def aget(
     ('hello', 1)
     """
     wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
-    found = await queue._async_gets.get(queue, 1, queue._lease_us(lease), wait_s)
+    found = await _gets(queue, type, key).get(queue, 1, queue._lease_us(lease), wait_s)
     if not found:
         raise QueueEmpty(queue.name)
     return found[0]
 
 
-async def aget_many(queue: TimeQueue, most: int, *, wait: float = 0.0, lease: float | None = None) -> list[Message]:
+async def aget_many(
+    queue: TimeQueue,
+    most: int,
+    *,
+    wait: float = 0.0,
+    lease: float | None = None,
+    type: str | Iterable[str] | None = None,
+    key: str | Iterable[str] | None = None,
+) -> list[Message]:
     """``get_many`` for coroutines."""
     if most.__class__ is not int or most < 1:
         raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
     wait_s = check_seconds("wait", wait)
-    return await queue._async_gets.get(queue, min(most, L.SLOTS_MAX), queue._lease_us(lease), wait_s)
+    return await _gets(queue, type, key).get(queue, min(most, L.SLOTS_MAX), queue._lease_us(lease), wait_s)
+
+
+def _gets(queue: TimeQueue, type: str | Iterable[str] | None, key: str | Iterable[str] | None) -> AsyncGets:
+    if type is None and key is None:
+        gets: AsyncGets = queue._async_gets
+        return gets
+    queue._mine()
+    return queue._async_gets.choosing(queue._chosen(type, key))
 
 
 # The same for coroutines: at once if the lock is free, else by a thread. Begun, it is done, also when cancelled.

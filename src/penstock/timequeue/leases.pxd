@@ -46,8 +46,8 @@ cdef class Consumer:
     cdef list _met(self, list messages, Wanted wanted, list unmet)
     cdef int _give_back_all(self, list messages) except -1
     cpdef Look look(self, u64 most, u64 lease_us, object left_s, object timed_out, Wanted wanted=*)
-    cpdef Look look_at_once(self, u64 most, u64 lease_us)
-    cpdef int _stand_down(self, u64 seen) except -1
+    cpdef Look look_at_once(self, u64 most, u64 lease_us, Wanted wanted=*)
+    cpdef int _stand_down(self, u64 seen, bint chooses) except -1
     @cython.locals(delivery=Delivery)
     cpdef bint must_read_files(self, Look look) except -1
     @cython.locals(now_us=u64, boot_us=u64, next_lease_us=u64, kernel=Kernel, client=Client)

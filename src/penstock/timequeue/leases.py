@@ -139,17 +139,19 @@ class Consumer:
         """
         return self._client.turn(self._look, most, lease_us, left_s, timed_out, wanted)
 
-    def look_at_once(self, most: int, lease_us: int) -> Look:
+    def look_at_once(self, most: int, lease_us: int, wanted: Wanted | None = None) -> Look:
         """The same for an event loop, without arming: ``QueueBusy`` if the lock is not free."""
-        look: Look = self._client.turn_at_once(self._look, (most, lease_us, 0, None, None))
+        look: Look = self._client.turn_at_once(self._look, (most, lease_us, 0, None, wanted))
         return look
 
-    def stand_down(self, seen: int) -> None:
+    def stand_down(self, seen: int, chooses: bool = False) -> None:
         """A receiver that armed when the bell had this value, and wants nothing any more."""
-        self._client.turn(self._stand_down, seen)
+        self._client.turn(self._stand_down, seen, chooses)
 
-    def _stand_down(self, seen: int) -> None:
-        if self._kernel.get(L.H_WAKE) == seen:
+    def _stand_down(self, seen: int, chooses: bool) -> None:
+        if self._kernel.get(L.H_WAKE) == seen and chooses:
+            self._kernel.sleepers.disarm_choosing(seen)
+        elif self._kernel.get(L.H_WAKE) == seen:
             self._kernel.sleepers.disarm(L.H_WAKE, seen)
         else:  # perhaps it was our sleep that was ended for what is due
             self._kernel.pass_on(self._client.clock.wall_us())

@@ -27,5 +27,7 @@ cdef class TimeQueue(OpenQueue):
     cpdef bint _is_synced(self, object durability) except -1
     cpdef int _put(self, list items, object timeout, object durability, object once=*) except -1
     cpdef object _put_when_room(self, list items, double timeout, bint sync, object once=*)
+    @cython.locals(chosen=Wanted)
+    cpdef Wanted _chosen(self, object type, object key)
     @cython.locals(client=Client, chosen=Wanted)
     cdef list _receive(self, u64 most, object wait_s, object lease, object type, object key)

@@ -347,14 +347,18 @@ class TimeQueue(OpenQueue):
         lease_us = self._lease_us(lease)
         if type is None and key is None:
             return self._consumer.receive(most, wait_s, lease_us, None)
-        chosen = self._wanted.get((type, key)) if _is_name(type) and _is_name(key) else None
-        if chosen is None:
-            chosen = chosen_of(check_names("type", type), check_names("key", key), client.signature)
-            if _is_name(type) and _is_name(key) and len(self._wanted) < WANTED_MAX:
-                self._wanted[type, key] = chosen
+        chosen = self._chosen(type, key)
         if client.kernel.trees_at == 0:
             return receive_walking(client, self._consumer, chosen, most, wait_s, lease_us)
         return self._consumer.receive(most, wait_s, lease_us, chosen)
+
+    def _chosen(self, type: Any, key: Any) -> Wanted:
+        chosen = self._wanted.get((type, key)) if _is_name(type) and _is_name(key) else None
+        if chosen is None:
+            chosen = chosen_of(check_names("type", type), check_names("key", key), self._mine().signature)
+            if _is_name(type) and _is_name(key) and len(self._wanted) < WANTED_MAX:
+                self._wanted[type, key] = chosen
+        return chosen
 
     # ------------------------------------------------------------ what becomes of a delivery
 
@@ -482,7 +486,13 @@ class TimeQueue(OpenQueue):
         self._consumer.extend(message, int(check_seconds("seconds", seconds, zero=False) * 1_000_000))
 
     def consumer(
-        self, prefetch: int = PREFETCH, *, wait: float | None = None, lease: float | None = None
+        self,
+        prefetch: int = PREFETCH,
+        *,
+        wait: float | None = None,
+        lease: float | None = None,
+        type: str | Iterable[str] | None = None,
+        key: str | Iterable[str] | None = None,
     ) -> QueueConsumer:
         """A loop over messages, for threads and for coroutines (``async with``, ``async for``).
 
@@ -490,6 +500,7 @@ class TimeQueue(OpenQueue):
         exception, ``break`` or ``return`` gives the message in hand back, unless it was acknowledged before. Up to
         ``prefetch`` messages are taken at once; their leases are extended while work goes on, and what was not started
         goes back at the end of the block. The loop ends when no message came for ``wait`` seconds; None: never.
+        ``type`` and ``key`` as in ``get``.
 
         >>> import penstock
         >>> q = penstock.create(path)
@@ -503,7 +514,8 @@ class TimeQueue(OpenQueue):
         """
         wait_s = None if wait is None else check_seconds("wait", wait)
         lease_s = self._lease_us(lease) / 1e6
-        return QueueConsumer(self, prefetch=prefetch, wait_s=wait_s, lease_s=lease_s)
+        types, keys = check_names("type", type), check_names("key", key)
+        return QueueConsumer(self, prefetch=prefetch, wait_s=wait_s, lease_s=lease_s, types=types, keys=keys)
 
     # ------------------------------------------------------------ the same for coroutines
 
