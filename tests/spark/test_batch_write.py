@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
+import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
 from penstock.spark.staging import STAGING, SWEPT_AFTER_S, Staging
+from penstock.spark.writer import JOINED_BYTES_MOST, JOINED_ROWS_MOST, joined
 
 pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine takes its time
 
@@ -144,3 +146,17 @@ def test_what_a_dead_job_staged_is_swept_after_a_week(queue: Any) -> None:
         os.utime(folder, (time.time() - age_s,) * 2)
     Staging(str(q.path), "mine").sweep()
     assert [folder.name for folder in (q.path / STAGING).iterdir()] == ["young"]
+
+
+def test_small_batches_are_staged_together_and_large_ones_as_they_are() -> None:
+    def batch(first: int, rows: int, body: bytes = b"") -> Any:
+        return pa.RecordBatch.from_pydict({"number": list(range(first, first + rows)), "body": [body] * rows})
+
+    half = JOINED_ROWS_MOST // 2
+    given = [batch(0, half), batch(0, 0), batch(half, half), batch(2 * half, 1), batch(2 * half + 1, 2)]
+    given.append(batch(2 * half + 3, 1, bytes(JOINED_BYTES_MOST)))
+    found = list(joined(given))
+    assert [each.num_rows for each in found] == [2 * half, 3, 1]
+    assert found[-1] is given[-1]
+    assert [number for each in found for number in each.column("number").to_pylist()] == list(range(2 * half + 4))
+    assert list(joined([batch(0, 0)])) == []

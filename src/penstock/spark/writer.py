@@ -24,6 +24,8 @@ from penstock.store import layout as L
 from penstock.timequeue import open_queue
 from penstock.timequeue.puts import Entry, ready_entries
 
+JOINED_ROWS_MOST = 10_000  # more are not any quicker
+JOINED_BYTES_MOST = 16 << 20  # they are copied; one batch alone may have more
 KNOWN_MAX = 10_000  # pairs of type and key that are encoded once for an Arrow batch
 
 # What is staged: messages as the queue has them, in columns.
@@ -82,7 +84,27 @@ class QueueWriter(DataSourceArrowWriter):
 
 def encoded(batches: Iterable[pa.RecordBatch], columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Rows of a DataFrame as they are staged, or the error that says which row cannot be put."""
-    return (encode(batch.select(columns)) for batch in batches if batch.num_rows)
+    return (encode(batch) for batch in joined(batch.select(columns) for batch in batches))
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth the calls that each costs; none without rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        if waiting and (rows + batch.num_rows > JOINED_ROWS_MOST or size_bytes + batch.nbytes > JOINED_BYTES_MOST):
+            yield _joined(waiting)
+            waiting, rows, size_bytes = [], 0, 0
+        if batch.num_rows:
+            waiting.append(batch)
+            rows += batch.num_rows
+            size_bytes += batch.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def encode(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -44,7 +44,6 @@ cdef class Extra:
     cdef readonly u64 until_us
 
 @cython.final
-@cython.no_gc  # a source knows nothing of its entry: there is no circle to collect
 @cython.freelist(1024)
 cdef class Entry:
     cdef readonly bytes body

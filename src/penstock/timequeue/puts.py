@@ -68,6 +68,8 @@ if not cython.compiled:  # where it is compiled, puts.pxd has it: it is made for
         return f"{prefix}{slot:x}-{number:x}"
 
 
+@cython.no_gc  # what it has knows nothing of it: there is no circle to collect. In puts.pxd it would be ignored
+@cython.cclass
 class Entry:
     """A message on its way in: encoded, then with a slot, then with a place."""
 
