@@ -135,6 +135,8 @@ class Producer:
         nap_s = BEING_PUT_LOOK_S
         while True:
             unknown = self._unknown(items, sync)
+            if sync and len(unknown) < len(items):
+                self._confirm_known(items)
             try:
                 if unknown:
                     self.put_all(unknown, sync, batch, once)
@@ -151,7 +153,22 @@ class Producer:
                 time.sleep(nap_s)
                 nap_s = min(2 * nap_s, BEING_PUT_LOOK_S_MAX)
         if len(unknown) < len(items):
-            self._say_known(items, len(items) - len(unknown), sync)
+            self._say_known(items, len(items) - len(unknown))
+
+    def _confirm_known(self, items: list[Entry]) -> None:
+        """What was put before without a sync is brought to disk, with a body of its own if it has one. Before the others
+        are put: a publisher's batch that is known must not speak of a message that a power loss may take."""
+        unsynced = []
+        for item in items:
+            if item.known == KNOWN_UNSYNCED:
+                unsynced.append(body_name(item.number, item.slot))
+        if unsynced:
+            if self._kernel.get(L.H_SPILLED_BYTES):
+                self._files.sync_bodies(unsynced)
+            self._client.syncs.sync_index()
+            for item in items:
+                if item.known == KNOWN_UNSYNCED:
+                    item.known = KNOWN
 
     def _unknown(self, items: list[Entry], sync: bool) -> list[Entry]:
         """Those that are to be put: of each key the first, unless a message of it is there."""
@@ -165,21 +182,14 @@ class Producer:
                 keys.add(item.key)
         return found
 
-    def _say_known(self, items: list[Entry], count: int, sync: bool) -> None:
+    def _say_known(self, items: list[Entry], count: int) -> None:
         """Those that were not put are the messages that were, of the same key."""
         firsts: dict[int, Entry] = {}
-        unsynced = []
         for item in items:
             first = firsts.setdefault(item.key, item) if item.key else item
             item.slot = first.slot
             item.number = first.number
-            if item.known == KNOWN_UNSYNCED:
-                unsynced.append(body_name(item.number, item.slot))
         self._client.turn(self._count_known, count)
-        if sync and unsynced:  # what was put before is confirmed now, too, with a body of its own if it has one
-            if self._kernel.get(L.H_SPILLED_BYTES):
-                self._files.sync_bodies(unsynced)
-            self._client.syncs.sync_index()
 
     def _count_known(self, count: int) -> None:
         self._kernel.count(L.T_DEDUPLICATED, count)
