@@ -55,7 +55,7 @@ cdef class Producer:
     cpdef int _count_known(self, u64 count) except -1
     @cython.locals(item=Entry)
     cpdef int put_all(self, list items, bint sync, bint batch, object once=*) except -1
-    @cython.locals(item=Entry, remembered=Remembered, known=bint, found=u64)
+    @cython.locals(item=Entry, remembered=Remembered, known=bint, found=u64, being_put=list)
     cdef int _look_up(self, list items, u64 now_us) except -1
     @cython.locals(number=u64, entry=u64)
     cdef u64 _remember(self, Entry item, u64 slot, u64 now_us) except? 0
