@@ -360,9 +360,19 @@ def _switch(where: Path, new: Options, before: Options, advance: Callable[[int],
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(aside)
             raise
+    else:
+        _sync(file)  # whoever gave it this size may have been killed before that
     if aside.exists():
         _rename(aside, kernel_of(where, new))
     _rename(where / NEXT, where / QUEUE_JSON)
+
+
+def _sync(file: Path) -> None:
+    fd = open_file(file, os.O_RDONLY)
+    try:
+        sync_file(fd)
+    finally:
+        os.close(fd)
 
 
 def _rename(source: Path, target: Path) -> None:
