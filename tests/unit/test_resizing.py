@@ -461,13 +461,13 @@ def test_who_is_about_to_register_when_the_sizes_change_gets_the_new_queue(
         def store(self, path: str, index: int, value: int) -> None: ...
 
         def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
-            if kind == rig.LOCK and isinstance(target, int) and not self.began:
-                if Path(os.readlink(f"/proc/self/fd/{target}")).name == "clients":
-                    self.began = True
-                    with contextlib.suppress(Killed):
-                        resizing.change(path, slots=20, data_bytes=None, name=str, busy_s=1, progress=None)  # type: ignore[arg-type]
-                    self.ended = True
-            if killed and kind == rig.RENAME and self.began and not self.ended and "kernel" in str(target):
+            file = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else target
+            if kind == rig.LOCK and Path(file).name == "clients" and not self.began:
+                self.began = True
+                with contextlib.suppress(Killed):
+                    resizing.change(path, slots=20, data_bytes=None, name=str, busy_s=1, progress=None)  # type: ignore[arg-type]
+                self.ended = True
+            if killed and kind == rig.RENAME and self.began and not self.ended and "kernel" in file:
                 raise Killed
 
     rig.observe(Registering())
