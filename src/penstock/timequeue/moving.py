@@ -22,6 +22,7 @@ from penstock.message import PENDING, Message
 from penstock.store import layout as L
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
+from penstock.timequeue import administration
 from penstock.timequeue.arguments import queue_path
 from penstock.timequeue.making import make
 from penstock.timequeue.puts import Entry, Extra, made
@@ -141,6 +142,8 @@ class Moves:
 
     def _move_some(self, target: TimeQueue, batch: list[Message], revive: bool) -> int:
         """All of them, or as many as there is room for."""
+        if revive:
+            _complete(target, batch)
         try:
             self._move(target, batch, L.T_MOVED_OUT, _revived if revive else _unchanged, now=revive, taken=True)
         except (QueueFull, BatchTooLarge):
@@ -325,6 +328,22 @@ def _encoded(type: str | None, key: str | None, headers: dict[str, str] | None, 
         except Misuse as error:
             refused = error
     raise refused
+
+
+def _complete(target: TimeQueue, letters: list[Message]) -> None:
+    """Who moved these out of the target may have died before they left it: they leave it now, unless somebody has them,
+    or they would be there twice."""
+    client = target._mine()
+    known = client.options.uuid + "-"
+    numbers = {int(m.meta.s[len(known) :], 16) for m in letters if m.meta.s is not None and m.meta.s.startswith(known)}
+    if not numbers:
+        return
+    with memoryview(client.files.kernel) as data, data.cast("Q") as view:
+        at, end = client.kernel.slots_at, client.kernel.slots_at + view[L.H_FRESH] * L.SLOT_WORDS
+        words = view[at:end][L.S_WORD :: L.SLOT_WORDS].tolist()  # without the lock: each is looked at again
+    for slot, word in enumerate(words):
+        if word >> L.NUMBER_SHIFT in numbers:
+            client.turn(administration.cancel, client, slot, word >> L.NUMBER_SHIFT)
 
 
 def _moved_before(target: TimeQueue) -> set[str]:
