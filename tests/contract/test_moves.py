@@ -257,3 +257,18 @@ def test_notes_of_moves_that_are_over_are_swept_up(queue: Queues, clock: Simulat
     message.ack()
     queue.open(q)
     assert not q._mine().begun.any()
+
+
+def test_a_message_of_a_backup_that_was_copied_is_not_taken_for_one_of_another_copy(queue: Queues) -> None:
+    """Both have the UUID of the original, and their next messages must not have the same number."""
+    original, target = queue(), queue("target")
+    backup = original.path.with_name("backup")
+    penstock.backup(original.path, backup)
+    for name in ("first", "second"):
+        shutil.copytree(backup, original.path.with_name(name))
+    for name in ("first", "second"):
+        copy = queue.open(original.path.with_name(name))
+        copy.put(name)
+        take(copy).move(to=target)
+        queue.die(copy)  # the target still knows where it came from
+    assert [take(target).body for _ in range(2)] == ["first", "second"]

@@ -260,3 +260,34 @@ def again(run: Run, disk: PublisherDisk, image: Image, state: bytes, rng: random
     second.close()
     second.put(half, found, rng)
     assert run.look() == before
+
+
+def test_a_batch_that_is_known_has_what_was_put_before_under_its_dedup_ids(path: Path) -> None:
+    """The first of them was relaxed. Who asks again is told that the batch is published, and puts nothing."""
+    penstock.create(path, slots=30, data_bytes=40 << 10, spill_bytes=3000, index_sync_ms=0).close()
+    queue = penstock.open(path, busy_s=2)
+    queue.put_once(NAME, 0, [b"0"])
+    queue.sync_index()
+    batches = {1: [b"1/0", b"1/1"], 2: [b"2/0" + bytes(5000)]}
+    disk = PublisherDisk(path)
+    with disk:
+        for number, bodies in batches.items():
+            queue.put(bodies[0], dedup_id=str(number), durability="relaxed")
+            queue.put_once(NAME, number, [penstock.Draft(body=bodies[0], dedup_id=str(number)), *bodies[1:]])
+    abandon(queue)
+    rng = random.Random(11)
+    points = set(disk.turning_points()) | {place for place, _ in disk._events}
+    known = set()
+    for at in [at for at in range(len(disk.log) + 1) if at % 10 == 0 or at in points]:
+        for mode in (EVERYTHING, KERNEL_ONLY, SECTORS):
+            for state in disk.states(at):
+                disk.put(disk.image(rng, at, mode), state, rng)
+                with penstock.open(path, busy_s=2) as after:
+                    there = {message.data for message in after.browse(state="all")}
+                    last = after.publishers()[0].last
+                    assert last is not None
+                    known.add(last)
+                    lost = [number for number in batches if number <= last and not there.issuperset(batches[number])]
+                    assert lost == [], f"at {at} of {len(disk.log)}, {mode} kept"
+    disk.close()
+    assert known == {0, 1, 2}

@@ -234,6 +234,26 @@ def test_dead_letters_are_stored_once_and_redriven_once(folder: Path) -> None:
     raise AssertionError("the redrive has no end")
 
 
+def test_what_was_killed_on_its_way_to_the_dead_letters_is_there_once_when_it_is_brought_back(folder: Path) -> None:
+    """It may be in both queues, and nobody has received since."""
+    pair = Pair(folder, target="queue.dead", max_attempts=1)
+    assert in_child(lambda: delivered(pair.source)) == 0
+    pair.saved[0] = Snapshot(pair.source)
+    in_both = 0
+    for step in range(1, STEPS_MAX, 4 * MOVE_STRIDE):
+        pair.put_back()
+        died = killed_at(step, fails, lambda: pair.source)  # type: ignore[arg-type]
+        source, target = pair.bodies()
+        in_both += len(source) + len(target) > len(EVERYTHING)
+        assert in_child(lambda: redrives(pair.source)) == 0
+        bodies = [body for path in (pair.source, pair.target) for body in drained(path)]
+        assert sorted(bodies) == sorted(EVERYTHING), step
+        if not died:
+            assert in_both
+            return
+    raise AssertionError("it has no end")
+
+
 def test_the_dead_letter_queue_is_made_by_whoever_comes_through(folder: Path) -> None:
     """Killed while it makes the queue, too."""
     pair = Pair(folder, target="queue.dead", max_attempts=1)

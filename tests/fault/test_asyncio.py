@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock import QueueClosed, QueueEmpty
 from penstock.store import layout as L
-from penstock.timequeue import asyncgets, asyncputs
+from penstock.timequeue import asyncgets, asyncputs, puts
 from tests.conftest import Queues
 from tests.fault.processes import Child
 
@@ -423,3 +423,45 @@ def test_a_task_that_puts_without_waiting_lets_others_run(queue: Queues) -> None
     asyncio.run(run())
     assert q.qsize() == 3000
     assert max(puts_of_turn.values()) <= asyncputs.BREATHER
+
+
+def _begin_to_put(q: penstock.TimeQueue, dedup_id: str) -> None:
+    """As a producer that is stopped in the middle of it."""
+    item = puts.entry(b"m", 1, None, None, 0, None, None, None, q._specials.of({"dedup_id": dedup_id}, 1))
+    item.memory = L.BEING_PUT
+    q._mine().turn(q._producer._reserve, [item])
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_a_dedup_id_that_a_stopped_producer_holds_is_in_nobody_elses_way(queue: Queues, durability: str) -> None:
+    stopped = queue(durability=durability)
+    q = queue.open(stopped, busy_s=1.0)
+    _begin_to_put(stopped, "held")
+
+    async def run() -> tuple[list[str], list[str | BaseException], float]:
+        began_s = time.monotonic()
+        held = [asyncio.create_task(q.aput(b"%d" % n, dedup_id="held")) for n in range(2)]
+        first = await asyncio.gather(*(q.aput(b"%d" % n, dedup_id=f"{n}" if n % 2 else None) for n in range(6)))
+        later = await q.aput(b"later", dedup_id="later")
+        took_s = time.monotonic() - began_s
+        return [*first, later], await asyncio.gather(*held, return_exceptions=True), took_s
+
+    there, held, took_s = asyncio.run(run())
+    assert len(set(there)) == 7 and q.qsize() == 7 and took_s < 0.9
+    assert [type(answer) for answer in held] == [penstock.QueueBusy] * 2
+    queue.die(stopped)
+
+
+def test_a_put_that_waits_for_another_of_its_dedup_id_goes_on_when_that_is_given_up(queue: Queues) -> None:
+    stopped = queue(durability="commit")
+    q = queue.open(stopped)
+    _begin_to_put(stopped, "held")
+
+    async def run() -> list[str]:
+        tasks = [asyncio.create_task(q.aput(b"%d" % n, dedup_id="held")) for n in range(3)]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in tasks)
+        queue.die(stopped)
+        return await asyncio.gather(*tasks)
+
+    assert len(set(asyncio.run(run()))) == 1 and q.qsize() == 1

@@ -323,6 +323,29 @@ def test_a_receiver_of_a_queue_without_trees_is_woken(tmp_path: Path, queue: Que
     sender.join()
 
 
+def test_a_receiver_that_found_only_what_has_expired_is_woken_where_there_are_no_trees(
+    tmp_path: Path, queue: Queues
+) -> None:
+    with tarfile.open(GOLDEN / "format-1.tar.xz") as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        tar.extractall(tmp_path)
+    q = queue.open(tmp_path / "queue", clock=None)
+    q.put("no", type="mine", ttl=0.001)
+    time.sleep(0.01)
+    found: list[object] = []
+    receiver = threading.Thread(target=lambda: found.append(q.get(timeout=20, type="mine").body))
+    receiver.start()
+    while not q.stats().dropped:
+        time.sleep(0.001)
+    end_s = time.monotonic() + 0.5  # by itself it looks once a second
+    while not q._mine().kernel.get(L.H_SLEEPERS) and time.monotonic() < end_s:
+        time.sleep(0.001)
+    armed = q._mine().kernel.get(L.H_SLEEPERS)
+    q.put("yes", type="mine")
+    receiver.join()
+    assert armed and found == ["yes"]
+
+
 def test_a_queue_without_trees_stays_so_when_it_is_copied_and_restored(
     old: penstock.TimeQueue, tmp_path: Path, queue: Queues
 ) -> None:

@@ -13,7 +13,7 @@ from penstock.store.blank import initialise
 from penstock.store.kernel import Kernel
 from penstock.store.keys import dedup_key
 from penstock.store.words import Words
-from penstock.timequeue import check_queue
+from penstock.timequeue import check_queue, resize_queue
 
 ENTRIES = 64
 
@@ -194,3 +194,23 @@ def test_an_upgrade_gives_a_queue_of_before_a_table(path: Path) -> None:
     with penstock.open(path) as q:
         assert q.put(b"n", dedup_id="a") == q.put(b"n", dedup_id="a")
         assert [m.data for m in q.get_many(5)] == [b"m", b"n"]
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_what_was_put_into_slots_that_were_cut_off_is_known(path: Path, durability: str) -> None:
+    """One of them was published by a process that died before it could say so in the entry."""
+    with penstock.create(path, slots=2000, data_bytes=1 << 20, durability=durability) as q:
+        q.put_many([b""] * 1990)
+        gone = [q.put(b"m", dedup_id=f"{n}") for n in range(10)]
+        q.purge()
+        client = q._mine()
+        entry = client.kernel.remembered.find(dedup_key("9", client.signature), 0)
+        last = entry + L.D_SLOT * L.REMEMBERED_BUCKET
+        client.turn(client.kernel.note, last, client.kernel.get(last) | L.BEING_PUT)
+    resize_queue(path, slots=10)
+    assert check_queue(path) == []
+    for _ in range(2):
+        with penstock.open(path) as q:
+            assert [q.put(b"", dedup_id=f"{n}") for n in range(10)] == gone
+        assert check_queue(path) == []
+        assert penstock.timequeue.restore_queue(path) is not None

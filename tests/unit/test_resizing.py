@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -442,3 +443,77 @@ def test_any_sizes_after_anything(path: Path, seed: int) -> None:
 def picture(path: Path) -> list[tuple[str, bytes, int, int]]:
     with penstock.open(path) as queue:
         return [(each.id, each.data, each.attempts, each.deliver_us) for each in queue.browse(state="all")]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["done", "cut short"])
+def test_who_is_about_to_register_when_the_sizes_change_gets_the_new_queue(
+    path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Where the system does not say who has a file open, nobody knows of one that has only looked at the kernel."""
+    penstock.create(path, slots=10, data_bytes=1 << 16, durability="relaxed").close()
+    monkeypatch.setattr(resizing, "is_open", lambda file: None)
+
+    class Killed(Exception): ...
+
+    class Registering:
+        began = ended = False
+
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            file = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else target
+            if kind == rig.LOCK and Path(file).name == "clients" and not self.began:
+                self.began = True
+                with contextlib.suppress(Killed):
+                    resizing.change(path, slots=20, data_bytes=None, name=str, busy_s=1, progress=None)  # type: ignore[arg-type]
+                self.ended = True
+            if killed and kind == rig.RENAME and self.began and not self.ended and "kernel" in file:
+                raise Killed
+
+    rig.observe(Registering())
+    try:
+        queue = penstock.open(path, busy_s=2)
+    finally:
+        rig.observe(None)
+    with queue:
+        queue.put(b"kept")
+        assert queue.stats().slots == 20
+    assert bodies(path) == [b"kept"]
+    assert check_queue(path) == []
+
+
+def test_whoever_completes_a_resize_syncs_what_the_first_one_had_no_time_to(path: Path) -> None:
+    """Killed between giving the data file its size and syncing that."""
+    penstock.create(path, slots=10, data_bytes=1 << 16, durability="relaxed").close()
+
+    class Killed(Exception): ...
+
+    class Stop:
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.SYNC and Path(os.readlink(f"/proc/self/fd/{target}")).name == "data.0":
+                raise Killed
+
+    rig.observe(Stop())
+    try:
+        with pytest.raises(Killed):
+            resizing.change(path, slots=None, data_bytes=1 << 17, name=str, busy_s=1, progress=None)  # type: ignore[arg-type]
+    finally:
+        rig.observe(None)
+    synced: list[str] = []
+
+    class Syncs:
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            name = Path(os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else target).name
+            if kind in (rig.SYNC, rig.RENAME):
+                synced.append(name)
+
+    rig.observe(Syncs())
+    try:
+        resizing.finish(path, 1.0)
+    finally:
+        rig.observe(None)
+    assert synced.index("data.0") < synced.index("resize.json")

@@ -53,7 +53,9 @@ class Recall:
 
     def _is_certain(self, entry: int) -> bool:
         slot, number = self._new.slot(entry), self._new.number(entry)
-        if not self._kernel.get(L.H_FILES) < slot < self._kernel.slots:
+        if slot >= self._kernel.slots:
+            return self._new.is_settled(entry)  # cut off by a resize, when its message had gone
+        if slot <= self._kernel.get(L.H_FILES):
             return False
         return self._lives(slot, number) or (self._new.is_settled(entry) and self._has_gone(entry, slot, number))
 

@@ -160,11 +160,26 @@ def _carry_remembered(kernel: Kernel, old: Old) -> None:
     for word in range(old.words[L.H_REMEMBERED] * L.REMEMBERED_WORDS):
         if old.words[start + word]:
             kernel.note(at + word, old.words[start + word])
+    _settle_remembered(kernel, old)
     for slot in range(old.files + 1, min(len(old.identity_words), kernel.slots)):
         if kernel.state(slot) == L.STATE_FILLING:
             entry = kernel.field(slot, L.S_LANES)
             moved = entry - start + at if entry and start else 0
             kernel.note(kernel.slots_at + slot * L.SLOT_WORDS + L.S_LANES, moved)
+
+
+def _settle_remembered(kernel: Kernel, old: Old) -> None:
+    """Whoever published a message may have died before its entry said so. Its slot says so, which may be cut off."""
+    bucket_words = L.REMEMBERED_BUCKET * L.REMEMBERED_WORDS
+    words, remembered = old.identity_words, kernel.remembered
+    for bucket in range(remembered.at, remembered.at + remembered.buckets * bucket_words, bucket_words):
+        for entry in range(bucket, bucket + L.REMEMBERED_BUCKET):
+            if kernel.get(entry) and not remembered.is_settled(entry):
+                slot = remembered.slot(entry)
+                word = words[slot] if slot < len(words) else 0
+                if word != kernel.word_of(slot, remembered.number(entry), L.STATE_FILLING):
+                    remembered.settle(entry)
+                    kernel.commit()
 
 
 # ---------------------------------------------------------------- which sizes
@@ -421,9 +436,19 @@ def _switch(where: Path, new: Options, before: Options, advance: Callable[[int],
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(aside)
             raise
+    else:
+        _sync(file)  # whoever gave it this size may have been killed before that
     if aside.exists():
         _rename(aside, kernel_of(where, new))
     _rename(where / NEXT, where / QUEUE_JSON)
+
+
+def _sync(file: Path) -> None:
+    fd = open_file(file, os.O_RDONLY)
+    try:
+        sync_file(fd)
+    finally:
+        os.close(fd)
 
 
 def _rename(source: Path, target: Path) -> None:

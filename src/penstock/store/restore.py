@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import uuid
 from array import array
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from penstock.store.recovery import Image
 from penstock.store.refinding import FoundClaims, FoundPublishers
 from penstock.store.scan import Scan
 from penstock.store.searching import CHUNK_UNITS, DataFile
-from penstock.store.trust import COPIED, IDENTITY, changed
+from penstock.store.trust import COPIED, IDENTITY, UNNOTED, changed
 from penstock.store.trust import needed as needed
 from penstock.store.words import Words, compiled
 from penstock.store.writeback import write_back, write_published
@@ -44,6 +45,7 @@ PIECE_WORDS = 1 << 20  # 8 MiB of a kernel are written by one thread
 PIECE_SLOTS = PIECE_WORDS // L.SLOT_WORDS
 SET_ASIDE_MAX = 1000  # a relaxed queue may have lost the records of many messages: there is nothing in them to keep
 NUMBER_LIMIT_MAX = 1 << 47  # half of all numbers: no queue got there by giving them
+NUMBERS_SKIPPED_MAX = 1 << 40  # by a backup when it is first opened
 
 Progress = Callable[[int, int], None]
 
@@ -293,6 +295,9 @@ class Restore:
                     f"the number limit is {limit}, with numbers up to {self.scan.highest}",
                 )
             limit = self.scan.highest + NUMBERS_AHEAD
+        if self.changed == UNNOTED:
+            # Others with this UUID may go on from the same number: copies of this backup, or its original.
+            limit += secrets.randbelow(max(min(NUMBERS_SKIPPED_MAX, (NUMBER_LIMIT_MAX - limit) // 2), 1))
         view[L.H_NUMBER_NEXT] = view[L.H_SETTLED] = limit
         view[L.H_NUMBER_LIMIT] = view[L.H_NUMBER_SAFE] = limit + NUMBERS_AHEAD
         stats_at = view[L.H_STATS_AT]

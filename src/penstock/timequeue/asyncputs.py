@@ -2,7 +2,7 @@
 
 The event loop never waits for a lock or a disk: one worker of its thread pool at a time takes all puts that have
 gathered, reserves, copies, commits and publishes them as one, and tells their coroutines. Each is a message of its own:
-one that is refused does not keep the others out.
+one that is refused, or waits for another producer who puts the same dedup id, does not keep the others out.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 
 from penstock.errors import Misuse, QueueFull
+from penstock.timequeue.producer import BEING_PUT_LOOK_S_MAX, BeingPut, being_put_for_long
 from penstock.timequeue.puts import Entry
 
 BREATHER = 64  # after so many puts without a wait the event loop's other tasks have a turn
@@ -21,12 +23,13 @@ PutTogether = Callable[[list[Entry], bool], None]
 
 
 class _Waiting:
-    __slots__ = ("entry", "future", "loop", "sync")
+    __slots__ = ("entry", "future", "loop", "since_s", "sync")
 
     def __init__(self, entry: Entry, sync: bool, loop: asyncio.AbstractEventLoop) -> None:
         self.entry = entry
         self.sync = sync
         self.loop = loop
+        self.since_s = time.monotonic()
         self.future: asyncio.Future[None] = loop.create_future()
 
     def tell(self, error: BaseException | None) -> None:
@@ -41,9 +44,12 @@ class _Waiting:
 class AsyncPuts:
     """The puts of one queue object that wait for their turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, busy_s: float) -> None:
+        self._name = name
+        self._busy_s = busy_s
         self._mutex = threading.Lock()
         self._gathered: list[_Waiting] = []
+        self._held: list[_Waiting] = []  # the worker's: somebody else is putting their dedup ids
         self._working = False
         self._alone = 0
 
@@ -85,16 +91,39 @@ class AsyncPuts:
                     return
             for sync in (True, False):
                 self._put_gathered([waiting for waiting in gathered if waiting.sync == sync], sync, put_together)
+            if self._held:
+                self._gather_held()
+
+    def _gather_held(self) -> None:
+        """They try again, with those that came meanwhile or, if there are none, after a moment."""
+        held, self._held = self._held, []
+        with self._mutex:
+            others = bool(self._gathered)
+            self._gathered.extend(held)
+        if not others:
+            time.sleep(BEING_PUT_LOOK_S_MAX)
 
     def _put_gathered(self, gathered: list[_Waiting], sync: bool, put_together: PutTogether) -> None:
         if not gathered:
             return
         error = _error_of(put_together, [waiting.entry for waiting in gathered], sync)
+        if isinstance(error, BeingPut):
+            keys = set(error.keys)
+            self._hold([waiting for waiting in gathered if waiting.entry.key in keys])
+            self._put_gathered([waiting for waiting in gathered if waiting.entry.key not in keys], sync, put_together)
+            return
         if not isinstance(error, QueueFull | Misuse) or len(gathered) == 1:
             self._tell([(waiting, error) for waiting in gathered])
             return
         for waiting in gathered:  # not all of them fit, and none is in: each gets its own answer
-            self._tell([(waiting, _error_of(put_together, [waiting.entry], sync))])
+            self._put_gathered([waiting], sync, put_together)
+
+    def _hold(self, held: list[_Waiting]) -> None:
+        """None of them is in, nor are others that were to be put with them."""
+        end_s = time.monotonic() - self._busy_s
+        error = being_put_for_long(self._name, self._busy_s)
+        self._tell([(waiting, error) for waiting in held if waiting.since_s <= end_s])
+        self._held += [waiting for waiting in held if waiting.since_s > end_s]
 
     @staticmethod
     def _tell(answers: list[tuple[_Waiting, BaseException | None]]) -> None:

@@ -78,21 +78,29 @@ class Client:
             raise
         self.opened_us = self.clock.boot_us()  # not before: see SharedSync
         try:
-            if self._trust(progress):
-                self._start()
+            if not self._trust(progress):
+                self.files.close()
+                return False
+            self._start()
+            # Whoever resizes from here on sees that we live. One that came between our turns at the lock did not.
+            if self._is_current():
                 return True
-            self.files.close()
-            return False
         except BaseException:
             self.files.close()
             raise
+        self._forget()
+        self.closed = False
+        return False
+
+    def _is_current(self) -> bool:
+        return self.files.is_current() and not resizing.is_cut_short(self.path)
 
     def _trust(self, progress: Progress | None) -> bool:
         """Before anything of the kernel is believed: is it what its last user left? If not, it is restored, by one
         client while the others wait. False if it is not the queue's kernel any more."""
         try:
             self._lock_or_wait_for_restore()
-            if not self.files.is_current() or resizing.is_cut_short(self.path):
+            if not self._is_current():
                 return False
             with memoryview(self.files.kernel) as data, data.cast("Q") as words:
                 self._check_header(words)

@@ -36,7 +36,7 @@ class OpenQueue:
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
-        self._async_puts = AsyncPuts()
+        self._async_puts = AsyncPuts(self.name, self._busy_s)
         self._async_gets = AsyncGets()
         self._id_prefix = ""
         self._client: Client | None = None
@@ -134,7 +134,7 @@ class OpenQueue:
 
     def _after_fork_in_child(self) -> None:
         """Our client is the parent's; the next call opens one of our own."""
-        self._async_puts = AsyncPuts()  # no worker is here
+        self._async_puts = AsyncPuts(self.name, self._busy_s)  # no worker is here
         self._async_gets.disown()
         self._async_gets = AsyncGets()
         client, self._client = self._client, None

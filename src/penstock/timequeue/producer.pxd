@@ -48,12 +48,14 @@ cdef class Producer:
     cdef int _put_unknown(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(item=Entry, found=list, keys=set)
     cdef list _unknown(self, list items, bint sync)
-    @cython.locals(item=Entry, first=Entry, firsts=dict, unsynced=list)
-    cdef int _say_known(self, list items, u64 count, bint sync) except -1
+    @cython.locals(item=Entry, unsynced=list)
+    cdef int _confirm_known(self, list items) except -1
+    @cython.locals(item=Entry, first=Entry, firsts=dict)
+    cdef int _say_known(self, list items, u64 count) except -1
     cpdef int _count_known(self, u64 count) except -1
     @cython.locals(item=Entry)
     cpdef int put_all(self, list items, bint sync, bint batch, object once=*) except -1
-    @cython.locals(item=Entry, remembered=Remembered, known=bint, found=u64)
+    @cython.locals(item=Entry, remembered=Remembered, known=bint, found=u64, being_put=list)
     cdef int _look_up(self, list items, u64 now_us) except -1
     @cython.locals(number=u64, entry=u64)
     cdef u64 _remember(self, Entry item, u64 slot, u64 now_us) except? 0

@@ -45,7 +45,14 @@ class KnownAlready(Exception):
 
 
 class BeingPut(Exception):
-    """Somebody is just putting one of them; never seen by a caller of the queue."""
+    """Somebody is just putting messages of these ``keys``; never seen by a caller of the queue."""
+
+    def __init__(self, keys: list[int]) -> None:
+        self.keys = keys
+
+
+def being_put_for_long(name: str, busy_s: float) -> QueueBusy:
+    return QueueBusy(name, waited_s=busy_s, holder="somebody who is putting a message of the same dedup id")
 
 
 class Once(Protocol):
@@ -109,7 +116,8 @@ class Producer:
         self.admit: Callable[[], None] | None = None  # asked under the lock before a slot is taken; raises to refuse
 
     def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
-        """``put_all`` of those that are not known already."""
+        """``put_all`` of those that are not known already. If it is no ``batch``, it is the caller who waits for what
+        somebody else is just putting: ``BeingPut``, and none was put."""
         first = items[0]
         if len(items) == 1 and first.key and not first.known:
             first.memory = L.BEING_PUT | L.PUT_SYNCED if sync else L.BEING_PUT
@@ -135,6 +143,8 @@ class Producer:
         nap_s = BEING_PUT_LOOK_S
         while True:
             unknown = self._unknown(items, sync)
+            if sync and len(unknown) < len(items):
+                self._confirm_known(items)
             try:
                 if unknown:
                     self.put_all(unknown, sync, batch, once)
@@ -144,14 +154,30 @@ class Producer:
             except KnownAlready:
                 continue
             except BeingPut:
-                if time.monotonic() >= deadline:
-                    holder = "somebody who is putting a message of the same dedup id"
-                    raise QueueBusy(client.name, waited_s=client.busy_s, holder=holder) from None
                 client.turn(client.return_from_dead)
+                if not batch:
+                    raise
+                if time.monotonic() >= deadline:
+                    raise being_put_for_long(client.name, client.busy_s) from None
                 time.sleep(nap_s)
                 nap_s = min(2 * nap_s, BEING_PUT_LOOK_S_MAX)
         if len(unknown) < len(items):
-            self._say_known(items, len(items) - len(unknown), sync)
+            self._say_known(items, len(items) - len(unknown))
+
+    def _confirm_known(self, items: list[Entry]) -> None:
+        """What was put before without a sync is brought to disk, with a body of its own if it has one. Before the
+        others are put: a publisher's batch that is known must not speak of a message that a power loss may take."""
+        unsynced = []
+        for item in items:
+            if item.known == KNOWN_UNSYNCED:
+                unsynced.append(body_name(item.number, item.slot))
+        if unsynced:
+            if self._kernel.get(L.H_SPILLED_BYTES):
+                self._files.sync_bodies(unsynced)
+            self._client.syncs.sync_index()
+            for item in items:
+                if item.known == KNOWN_UNSYNCED:
+                    item.known = KNOWN
 
     def _unknown(self, items: list[Entry], sync: bool) -> list[Entry]:
         """Those that are to be put: of each key the first, unless a message of it is there."""
@@ -165,21 +191,14 @@ class Producer:
                 keys.add(item.key)
         return found
 
-    def _say_known(self, items: list[Entry], count: int, sync: bool) -> None:
+    def _say_known(self, items: list[Entry], count: int) -> None:
         """Those that were not put are the messages that were, of the same key."""
         firsts: dict[int, Entry] = {}
-        unsynced = []
         for item in items:
             first = firsts.setdefault(item.key, item) if item.key else item
             item.slot = first.slot
             item.number = first.number
-            if item.known == KNOWN_UNSYNCED:
-                unsynced.append(body_name(item.number, item.slot))
         self._client.turn(self._count_known, count)
-        if sync and unsynced:  # what was put before is confirmed now, too, with a body of its own if it has one
-            if self._kernel.get(L.H_SPILLED_BYTES):
-                self._files.sync_bodies(unsynced)
-            self._client.syncs.sync_index()
 
     def _count_known(self, count: int) -> None:
         self._kernel.count(L.T_DEDUPLICATED, count)
@@ -394,6 +413,7 @@ class Producer:
         """Whether some of them were put before, which they then say, or are just being put."""
         remembered = self._kernel.remembered
         known = False
+        being_put: list[int] | None = None
         for item in items:
             if item.moved is not None:
                 item.moved()
@@ -401,11 +421,16 @@ class Producer:
             if found == 0:
                 continue
             if remembered.is_being_put(found):
-                raise BeingPut
+                if being_put is None:
+                    being_put = []
+                being_put.append(item.key)
+                continue
             item.slot = remembered.slot(found)
             item.number = remembered.number(found)
             item.known = KNOWN if remembered.last(found) & L.PUT_SYNCED else KNOWN_UNSYNCED
             known = True
+        if being_put is not None:
+            raise BeingPut(being_put)
         if known:
             raise KnownAlready
 

@@ -42,7 +42,8 @@ def receive_walking(
             found = consumer.messages(Look(deliveries, look.now_us, lease_us, 0, 0.0, False))
         if found or left_s == 0:
             return found
-        timed_out = None if client.receivers.sleep(look.seen, _nap_s(client, look)) else seen
+        if seen is not None:  # else it is not armed any more, and looks again first
+            timed_out = None if client.receivers.sleep(look.seen, _nap_s(client, look)) else seen
         if deadline is not None:
             left_s = max(deadline - time.monotonic(), 0.0)
 
