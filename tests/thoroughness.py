@@ -5,4 +5,7 @@ import os
 
 import penstock
 
-THOROUGH = penstock.compiled or bool(os.environ.get("PENSTOCK_THOROUGH"))
+IN_FULL = bool(os.environ.get("PENSTOCK_THOROUGH"))
+THOROUGH = penstock.compiled or IN_FULL
+# Of the steps of longer operations, at which they are killed. Those of put, get and ack are killed at each one, always.
+KILLED_AT_EVERY = 1 if IN_FULL else 5

@@ -86,9 +86,11 @@ def contents(path: Path, *, check_again: bool = True) -> list[bytes]:
     return bodies
 
 
-def every_step(saved: Snapshot, prepare: Callable, operate: Callable, judge: Callable) -> int:
+def every_step(
+    saved: Snapshot, prepare: Callable, operate: Callable, judge: Callable, *, first: int = 1, stride: int = 1
+) -> int:
     """Kill at step 1, 2, ... until the operation survives; ``judge(bodies, finished)`` after each. How many steps."""
-    for step in range(1, STEPS_MAX):
+    for step in range(first, STEPS_MAX, stride):
         saved.put_back()
         died = killed_at(step, operate, lambda: prepare(saved.path))
         judge(contents(saved.path, check_again=not died or step % CHECKED_AGAIN == 0), not died)

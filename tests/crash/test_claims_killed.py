@@ -15,6 +15,7 @@ from penstock.timequeue import check_queue
 from penstock.timequeue.claims import Receiver
 from tests.crash.rig import STEPS_MAX, in_child, killed_at
 from tests.snapshot import FAST, Snapshot
+from tests.thoroughness import KILLED_AT_EVERY
 
 NAME = "report"
 STRIDE = 7  # of the steps of an operation after which the repair is killed, too
@@ -119,7 +120,7 @@ def is_claimed_in_part(found: Found, before: Found, after: Found) -> bool:
 def test_killed_at_every_store_and_effect(name: str, saved: Snapshot) -> None:
     prepare, operate = OPERATIONS[name]
     before, after = outcome(saved, prepare, operate)
-    for step in range(1, STEPS_MAX):
+    for step in range(1 + len(name) % KILLED_AT_EVERY, STEPS_MAX, KILLED_AT_EVERY):
         saved.put_back()
         died = killed_at(step, operate, lambda: prepare(saved.path))
         found = look(saved.path)

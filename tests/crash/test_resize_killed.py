@@ -1,7 +1,6 @@
 """Kill -9 at every effect of a resize: the queue has the old sizes or the new ones, with every message, claim and
 publisher as they were, and whoever opens it next finds it whole."""
 
-import os
 import shutil
 import tarfile
 import tempfile
@@ -16,8 +15,11 @@ from penstock.store import resizing, rig
 from penstock.timequeue import check_queue, repair_queue, resize_queue
 from tests.crash.rig import STEPS_MAX, in_child, killed_at
 from tests.snapshot import FAST
+from tests.thoroughness import IN_FULL, KILLED_AT_EVERY
 
 OLD = (60, 64 << 10)
+PRIVATE_STRIDE = 1 if IN_FULL else 23  # of steps in private memory
+DECIDING = 30  # steps at the end
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
 SIZES = {
@@ -115,11 +117,28 @@ def test_everything_survives_a_resize(name: str, folder: Path) -> None:
     assert check_queue(path) == []
 
 
+def killed_steps(path: Path, slots: int | None, data_bytes: int | None) -> list[int]:
+    """At which to kill a resize of this queue: of those in private memory some, of those that decide each; and one
+    more."""
+
+    def count() -> None:
+        rig.kill_at(0)
+        change(path, slots, data_bytes)
+        (path.parent / "steps").write_text(str(rig.steps()))
+
+    assert in_child(count) == 0
+    steps = int((path.parent / "steps").read_text())
+    deciding = max(steps - DECIDING, 1)
+    return [*range(1, deciding, PRIVATE_STRIDE), *range(deciding, steps + 2)]
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_killed_at_every_effect_of_a_resize(name: str, folder: Path) -> None:
     slots, data_bytes = SIZES[name]
     outcomes = set()
-    for step in range(1, STEPS_MAX):
+    fill(folder / "counted")
+    picture(folder / "counted")
+    for step in killed_steps(folder / "counted", slots, data_bytes):
         path = folder / f"queue{step}"
         fill(path)
         _, before = picture(path)
@@ -144,7 +163,7 @@ def test_killed_at_every_effect_of_a_resize(name: str, folder: Path) -> None:
 
 def test_killed_at_every_step_of_all_that_a_resize_does(folder: Path) -> None:
     """Also while it settles what the dead left, which is some hundred stores: every seventh of them."""
-    for step in range(1, STEPS_MAX, 7):
+    for step in range(1, STEPS_MAX, 7 * KILLED_AT_EVERY):
         path = folder / f"queue{step}"
         fill(path)
         sizes, before = picture(path)
@@ -161,8 +180,6 @@ def test_killed_at_every_step_of_all_that_a_resize_does(folder: Path) -> None:
 # ---------------------------------------------------------------- upgrades
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "format-1.tar.xz"
-UPGRADE_STRIDE = 1 if os.environ.get("PENSTOCK_THOROUGH") else 11  # of steps in private memory
-DECIDING = 30  # steps at the end
 
 
 def fill_old(path: Path) -> None:
@@ -181,12 +198,6 @@ def fill_old(path: Path) -> None:
         assert in_child(lambda: die_with_messages(path)) == 0
 
 
-def upgrade_counting(path: Path) -> None:
-    rig.kill_at(0)
-    change(path, None, None)
-    (path.parent / "steps").write_text(str(rig.steps()))
-
-
 def classed(path: Path) -> tuple[bool, list[bytes], list[tuple[str, int]]]:
     """Whether there are trees, and what is found by types and keys."""
     with penstock.open(path, busy_s=2) as queue:
@@ -202,10 +213,8 @@ def test_killed_at_every_effect_of_an_upgrade(folder: Path) -> None:
     assert not trees and len(found) > 2 and groups
     fill_old(folder / "counted")
     picture(folder / "counted")
-    assert in_child(lambda: upgrade_counting(folder / "counted")) == 0
-    steps = int((folder / "steps").read_text())
     outcomes = set()
-    for step in (*range(1, steps - DECIDING, UPGRADE_STRIDE), *range(max(steps - DECIDING, 1), steps + 2)):
+    for step in killed_steps(folder / "counted", None, None):
         path = folder / f"queue{step}"
         fill_old(path)
         _, before = picture(path)
@@ -224,7 +233,9 @@ def test_killed_at_every_effect_of_an_upgrade(folder: Path) -> None:
 
 def test_whoever_finishes_a_resize_may_be_killed_too(folder: Path) -> None:
     steps = finished = 0
-    for step in range(1, STEPS_MAX):
+    fill(folder / "counted")
+    picture(folder / "counted")
+    for step in killed_steps(folder / "counted", 300, 1 << 18):
         path = folder / f"queue{step}"
         fill(path)
         _, before = picture(path)
@@ -243,8 +254,10 @@ def test_whoever_finishes_a_resize_may_be_killed_too(folder: Path) -> None:
 
 
 def test_it_is_finished_by_a_repair_as_well(folder: Path) -> None:
-    path = folder / "queue"
-    for step in range(1, STEPS_MAX):
+    path = folder / "counted"
+    fill(path)
+    picture(path)
+    for step in killed_steps(path, 300, 1 << 20):
         path = folder / f"queue{step}"
         fill(path)
         _, before = picture(path)

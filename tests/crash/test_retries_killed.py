@@ -15,9 +15,11 @@ from penstock import Draft
 from penstock.timequeue import check_queue
 from tests.crash.rig import STEPS_MAX, contents, in_child, killed_at
 from tests.snapshot import FAST, Snapshot
+from tests.thoroughness import IN_FULL, KILLED_AT_EVERY
 
 STRIDE = 5  # of the steps after which the next one is killed, too
-MOVE_STRIDE = 7  # three messages are moved one after the other: what is passed over in one is hit in another
+# Three messages are moved one after the other: what is passed over in one is hit in another.
+MOVE_STRIDE = 7 if IN_FULL else 16
 OPTIONS = {"slots": 24, "data_bytes": 32 << 10, "spill_bytes": 3000, "dedup_entries": 64}
 
 
@@ -56,11 +58,11 @@ def made(path: Path) -> Snapshot:
 def test_a_put_that_was_killed_and_is_repeated_is_there_once(name: str, folder: Path) -> None:
     put, new = PUTS[name]
     saved = made(folder / "queue")
-    for step in range(1, STEPS_MAX):
+    for step in range(1 + len(name) % KILLED_AT_EVERY, STEPS_MAX, KILLED_AT_EVERY):
         saved.put_back()
         died = killed_at(step, put, lambda: opened(saved.path))
         assert contents(saved.path) in ([b"here"], [b"here", *new])
-        if step % STRIDE == 0:
+        if step // KILLED_AT_EVERY % STRIDE == 0:
             for again in range(step % 13, STEPS_MAX, 13):
                 if not killed_at(again or 1, put, lambda: opened(saved.path)):
                     break
@@ -82,7 +84,7 @@ def test_taken_and_acknowledged_it_is_still_known(folder: Path) -> None:
         queue.put(b"new", dedup_id="a", durability="relaxed")
         queue.ack_many(queue.get_many(5))
 
-    for step in range(1, STEPS_MAX):
+    for step in range(1, STEPS_MAX, KILLED_AT_EVERY):
         saved.put_back()
         died = killed_at(step, work, lambda: opened(saved.path))
         before = contents(saved.path)

@@ -4,7 +4,6 @@ place of ``maxsize`` is free again, and no put, get or join of others waits for 
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import threading
 import time
@@ -20,9 +19,10 @@ from penstock.timequeue import check_queue
 from tests.crash.rig import STEPS_MAX, killed_at
 from tests.fault.processes import Child
 from tests.snapshot import FAST, Snapshot
+from tests.thoroughness import IN_FULL
 
 # What a call does in the kernel is killed at every store elsewhere (test_kill_at_every_store.py): some steps will do.
-STRIDE = 1 if os.environ.get("PENSTOCK_THOROUGH") else 7
+STRIDE = 1 if IN_FULL else 7
 LONG_STRIDE = 3 * STRIDE  # of calls one after the other, and of those with three processes
 MAXSIZE = 5
 LARGE = b"n" * 5000  # a file of its own
