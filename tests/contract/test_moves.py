@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock import LeaseLost, PenstockError, QueueFull
+from penstock import Draft, LeaseLost, Misuse, PenstockError, QueueFull
 from penstock.store.begun import BegunMove
 from penstock.timequeue import moving
 from tests.conftest import Queues, SimulatedClock
@@ -272,3 +273,28 @@ def test_a_message_of_a_backup_that_was_copied_is_not_taken_for_one_of_another_c
         take(copy).move(to=target)
         queue.die(copy)  # the target still knows where it came from
     assert [take(target).body for _ in range(2)] == ["first", "second"]
+
+
+def test_what_to_move_is_named_once_or_several_times_or_it_is_misuse(queue: Queues, clock: SimulatedClock) -> None:
+    q, other = queue("one"), queue("two")
+    q.put_many([Draft(body=name, type=name, key=name) for name in "abcd"])
+    assert q.move_all(to=other, type=["a", "b"], key=("b", "c")) == 1
+    for nonsense in ({"type": 5}, {"key": [5]}, {"reason": [None]}, {"limit": -1}, {"limit": 1.5}, {"limit": "1"}):
+        with pytest.raises(Misuse):
+            q.move_all(to=other, **nonsense)  # type: ignore[arg-type]
+        take(q).dead_letter("bad")
+        with pytest.raises(Misuse):
+            q.redrive(**nonsense)  # type: ignore[arg-type]
+        assert q.redrive(reason=["bad", "worse"]) == 1
+    with pytest.raises(Misuse):
+        q.move_all(to=None)  # type: ignore[arg-type]
+
+
+def test_a_queue_is_not_its_own_dead_letter_queue(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    for itself in (tmp_path / "q", tmp_path / "x" / ".." / "q", tmp_path / "link" / "q"):
+        with pytest.raises(Misuse, match="its own dead-letter queue"):
+            penstock.create(tmp_path / "q", dead_letter=itself)
+    with pytest.raises(Misuse, match="path"):
+        penstock.create(tmp_path / "q", dead_letter=None)  # type: ignore[arg-type]
+    assert not (tmp_path / "q").exists()

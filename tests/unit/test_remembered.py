@@ -13,7 +13,7 @@ from penstock.store.blank import initialise
 from penstock.store.kernel import Kernel
 from penstock.store.keys import dedup_key
 from penstock.store.words import Words
-from penstock.timequeue import check_queue, resize_queue
+from penstock.timequeue import check_queue, resize_queue, restore_queue
 
 ENTRIES = 64
 
@@ -214,3 +214,18 @@ def test_what_was_put_into_slots_that_were_cut_off_is_known(path: Path, durabili
             assert [q.put(b"", dedup_id=f"{n}") for n in range(10)] == gone
         assert check_queue(path) == []
         assert penstock.timequeue.restore_queue(path) is not None
+
+
+def test_more_slots_bring_room_for_more_ids_and_those_that_are_there_stay_known(path: Path) -> None:
+    with penstock.create(path, slots=200, data_bytes=1 << 16, dedup_entries=ENTRIES) as q:
+        ids = {f"{n}": q.put(b"m", dedup_id=f"{n}") for n in range(ENTRIES // 2)}
+        q.ack_many(q.get_many(10))
+    resize_queue(path, slots=3000, data_bytes=1 << 20)
+    assert check_queue(path) == []
+    with penstock.open(path) as q:
+        assert {name: q.put(b"m", dedup_id=name) for name in ids} == ids
+        for n in range(ENTRIES // 2, 1500):
+            q.put(b"", dedup_id=f"{n}", durability="relaxed")
+    restore_queue(path)
+    with penstock.open(path) as q:
+        assert {name: q.put(b"m", dedup_id=name) for name in ids} == ids

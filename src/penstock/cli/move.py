@@ -23,8 +23,12 @@ EXAMPLES = examples(
 def move(
     queue: QueuePath,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory of the queue to move to.")],
-    type: Annotated[str | None, typer.Option(help="Only those of this type.")] = None,
-    key: Annotated[str | None, typer.Option(help="Only those of this key.")] = None,
+    type: Annotated[
+        list[str] | None, typer.Option("--type", help="Only those of this type (repeat).", show_default=False)
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="Only those of this key (repeat).", show_default=False)
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Only dead letters with this reason.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many.")] = None,
     json: Json = False,
@@ -38,8 +42,8 @@ def move(
         task = bar.add_task("moving", total=q.qsize())
         moved = q.move_all(
             to=other,
-            type=type,
-            key=key,
+            type=type or None,
+            key=key or None,
             reason=reason,
             limit=limit,
             progress=lambda done: bar.update(task, completed=done),

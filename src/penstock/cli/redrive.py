@@ -21,8 +21,12 @@ EXAMPLES = examples(
 
 def redrive(
     queue: QueuePath,
-    type: Annotated[str | None, typer.Option(help="Only those of this type.")] = None,
-    key: Annotated[str | None, typer.Option(help="Only those of this key.")] = None,
+    type: Annotated[
+        list[str] | None, typer.Option("--type", help="Only those of this type (repeat).", show_default=False)
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="Only those of this key (repeat).", show_default=False)
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Only those with this reason: max_attempts, expired, ...")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many.")] = None,
     json: Json = False,
@@ -35,7 +39,11 @@ def redrive(
         dead = q.dead_letters()
         task = bar.add_task("bringing back", total=dead.qsize() if dead is not None else 0)
         moved = q.redrive(
-            type=type, key=key, reason=reason, limit=limit, progress=lambda done: bar.update(task, completed=done)
+            type=type or None,
+            key=key or None,
+            reason=reason,
+            limit=limit,
+            progress=lambda done: bar.update(task, completed=done),
         )
         left = dead.qsize() if dead is not None else 0
     if json:

@@ -154,32 +154,42 @@ class Metas:
 
 
 def _carry_remembered(kernel: Kernel, old: Old) -> None:
-    """What was put is in a table of the same size, or in none yet. A slot that is being filled names its entry by the
-    word where that is; of a kernel without a table what is there means nothing."""
-    at, start = kernel.remembered.at, old.words[L.H_REMEMBERED_AT]
-    for word in range(old.words[L.H_REMEMBERED] * L.REMEMBERED_WORDS):
-        if old.words[start + word]:
-            kernel.note(at + word, old.words[start + word])
+    """What was put is in a table of the same size, in a smaller one, or in none yet. A slot that is being filled names
+    its entry by the word where that is; of a kernel without a table what is there means nothing."""
+    moved: dict[int, int] = {}
+    for entry in _entries(old.words[L.H_REMEMBERED_AT], old.words[L.H_REMEMBERED]):
+        key = old.words[entry]
+        if key:
+            # One bucket becomes several, so that there is room in each.
+            bucket = key & (kernel.remembered.buckets - 1)
+            first = kernel.remembered.at + bucket * L.REMEMBERED_BUCKET * L.REMEMBERED_WORDS
+            new = next(at for at in range(first, first + L.REMEMBERED_BUCKET) if kernel.get(at) == 0)
+            for column in range(0, L.REMEMBERED_WORDS * L.REMEMBERED_BUCKET, L.REMEMBERED_BUCKET):
+                kernel.note(new + column, old.words[entry + column])
+            moved[entry] = new
     _settle_remembered(kernel, old)
     for slot in range(old.files + 1, min(len(old.identity_words), kernel.slots)):
         if kernel.state(slot) == L.STATE_FILLING:
             entry = kernel.field(slot, L.S_LANES)
-            moved = entry - start + at if entry and start else 0
-            kernel.note(kernel.slots_at + slot * L.SLOT_WORDS + L.S_LANES, moved)
+            kernel.note(kernel.slots_at + slot * L.SLOT_WORDS + L.S_LANES, moved.get(entry, 0))
+
+
+def _entries(at: int, count: int) -> Iterator[int]:
+    """The first words of the entries of a table of what was put."""
+    for bucket in range(at, at + count * L.REMEMBERED_WORDS, L.REMEMBERED_BUCKET * L.REMEMBERED_WORDS):
+        yield from range(bucket, bucket + L.REMEMBERED_BUCKET)
 
 
 def _settle_remembered(kernel: Kernel, old: Old) -> None:
     """Whoever published a message may have died before its entry said so. Its slot says so, which may be cut off."""
-    bucket_words = L.REMEMBERED_BUCKET * L.REMEMBERED_WORDS
     words, remembered = old.identity_words, kernel.remembered
-    for bucket in range(remembered.at, remembered.at + remembered.buckets * bucket_words, bucket_words):
-        for entry in range(bucket, bucket + L.REMEMBERED_BUCKET):
-            if kernel.get(entry) and not remembered.is_settled(entry):
-                slot = remembered.slot(entry)
-                word = words[slot] if slot < len(words) else 0
-                if word != kernel.word_of(slot, remembered.number(entry), L.STATE_FILLING):
-                    remembered.settle(entry)
-                    kernel.commit()
+    for entry in _entries(remembered.at, remembered.buckets * L.REMEMBERED_BUCKET):
+        if kernel.get(entry) and not remembered.is_settled(entry):
+            slot = remembered.slot(entry)
+            word = words[slot] if slot < len(words) else 0
+            if word != kernel.word_of(slot, remembered.number(entry), L.STATE_FILLING):
+                remembered.settle(entry)
+                kernel.commit()
 
 
 # ---------------------------------------------------------------- which sizes
@@ -198,7 +208,7 @@ def with_sizes(options: Options, *, slots: int | None, data_bytes: int | None) -
                 f"data_bytes must be at least {fixed_bytes + L.PAGE_BYTES}: of {len(sizes)} data files only the last "
                 f"one changes its size"
             )
-    entries = options.dedup_entries or L.remembered_entries(slots)  # what this version gives every queue
+    entries = max(options.dedup_entries, L.remembered_entries(slots))  # what this version gives every queue
     return msgspec.structs.replace(
         options,
         slots=slots,

@@ -28,7 +28,7 @@ def delay_us(delay: float | timedelta | None) -> int:
 
 
 def queue_path(path: str | os.PathLike[str]) -> Path:
-    name = os.fspath(path)
+    name = path if isinstance(path, str) else path.__fspath__() if isinstance(path, os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
         raise Misuse(f"the path of a queue must be a str or Path without null characters, not {path!r}")
     if name == "":

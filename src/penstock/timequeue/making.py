@@ -34,11 +34,15 @@ def check_whole(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def _dead_letter_of(given: str | os.PathLike[str]) -> str:
-    """Where dead letters go, as ``queue.json`` has it: a path is there as an absolute one."""
+def _dead_letter_of(given: str | os.PathLike[str], path: Path) -> str:
+    """Where the dead letters of the queue at ``path`` go, as ``queue.json`` has it: a path is there as an absolute
+    one."""
     if given in (options.BESIDE, options.DELETE):
         return str(given)
-    return str(queue_path(given))
+    where = queue_path(given)
+    if os.path.realpath(where) == os.path.realpath(path):
+        raise Misuse(f"{path}: a queue cannot be its own dead-letter queue; {options.DELETE!r} deletes dead letters")
+    return str(where)
 
 
 def make(
@@ -74,7 +78,7 @@ def make(
     if max_attempts is not None:
         check_attempts(max_attempts)
     wait = None if backoff is None else checked(backoff)
-    letters = _dead_letter_of(dead_letter)
+    letters = _dead_letter_of(dead_letter, queue_path(path))
     if expired not in ("drop", "dead_letter"):
         raise Misuse(f"expired must be drop or dead_letter, not {expired!r}")
     window_s = check_window(dedup_window)

@@ -29,13 +29,14 @@ from penstock.errors import (
     QueueNotFound,
     SyncFailed,
 )
+from penstock.interface import Names
 from penstock.message import PENDING, Message
 from penstock.store import layout as L
 from penstock.store.begun import BegunMove
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
-from penstock.timequeue.arguments import queue_path
-from penstock.timequeue.making import make
+from penstock.timequeue.arguments import check_names, queue_path
+from penstock.timequeue.making import check_whole, make
 from penstock.timequeue.puts import Entry, Extra, made
 from penstock.timequeue.retries import EXPIRED, PARKED_US
 
@@ -150,6 +151,8 @@ class Moves:
         """Messages that wait here and were there when this began, due or not; how many were moved."""
         source = self._source
         self._check_other(target)
+        if limit is not None:
+            check_whole("limit", limit, 0, L.SLOTS_MAX)
         below = source._mine().kernel.get(L.H_NUMBER_NEXT)
         left = L.SLOTS_MAX if limit is None else limit
         moved = 0
@@ -397,14 +400,15 @@ def _forget(client: Any, keys: Iterable[tuple[int, int]]) -> None:
     client.kernel.commit()
 
 
-def wanted(type: str | None, key: str | None, reason: str | None) -> Wanted:
-    """Which messages: those of this type, key and reason, where one is given."""
+def wanted(type: Names | None, key: Names | None, reason: Names | None) -> Wanted:
+    """Which messages: those of these types, keys and reasons, where some are given."""
+    types, keys, reasons = check_names("type", type), check_names("key", key), check_names("reason", reason)
 
     def is_wanted(message: Message) -> bool:
         return (
-            (type is None or message.type == type)
-            and (key is None or message.key == key)
-            and (reason is None or message.reason == reason)
+            (not types or message.type in types)
+            and (not keys or message.key in keys)
+            and (not reasons or message.reason in reasons)
         )
 
     return is_wanted

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, BinaryIO, Unpack
 
 from penstock.errors import LeaseLost, Misuse, QueueEmpty, QueueFull
-from penstock.interface import MessageOptions, Special
+from penstock.interface import MessageOptions, Names, Special
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.bodyfiles import PIECE_BYTES
@@ -451,14 +451,14 @@ class TimeQueue(OpenQueue):
     def redrive(
         self,
         *,
-        type: str | None = None,
-        key: str | None = None,
-        reason: str | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+        reason: Names | None = None,
         limit: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Bring dead letters back: all that are there now, or those of a type, key or reason. They start anew, without
-        attempts. How many; ``progress`` is told on the way."""
+        """Bring dead letters back: all that are there now, or those of a type, key or reason, one or several of each.
+        They start anew, without attempts. How many; ``progress`` is told on the way."""
         dead = self.dead_letters()
         if dead is None:
             return 0
@@ -469,9 +469,9 @@ class TimeQueue(OpenQueue):
         self,
         *,
         to: TimeQueue | str | os.PathLike[str],
-        type: str | None = None,
-        key: str | None = None,
-        reason: str | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+        reason: Names | None = None,
         limit: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
