@@ -154,8 +154,9 @@ def test_top_does_not_keep_an_operator_from_the_queue(start: Start, run: Run, sm
     process.wait(END_S)
 
 
-def test_looking_costs_the_queue_no_sync(small: Path) -> None:
-    with penstock.open(small) as q:
+def test_looking_costs_the_queue_no_sync(tmp_path: Path) -> None:
+    small = tmp_path / "orders"
+    with penstock.create(small, slots=100, data_bytes=1 << 20, durability="relaxed", index_sync_ms=0) as q:
         q.put_many([b"x"] * 10)
         before = q.stats().index_syncs
         for _ in range(5):
