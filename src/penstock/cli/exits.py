@@ -98,13 +98,14 @@ def line_of(error: BaseException) -> str:
         remedy = (
             "receive or cancel messages, wait with `penstock put --timeout`, or make it larger with `penstock resize`"
         )
-        option = "--slots" if error.which == "slots" else "--data-bytes"
+        option = "--data-bytes" if error.which == "data" else "--slots"
         text = f"{error.queue}: full ({error.which}): {error.what}; {remedy} ({option})"
     elif isinstance(error, BodyTooLarge):
         room = f"there is room for {error.limit_bytes}; `penstock resize` makes more (--data-bytes)"
         text = f"{error.queue}: a body of {error.body_bytes} bytes does not fit: {room}"
     elif isinstance(error, OSError) and not isinstance(error, PenstockError) and error.strerror:
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        named = isinstance(error.filename, str | bytes | os.PathLike)
+        where = f"{os.fsdecode(error.filename)}: " if named else ""
         text = where + error.strerror
     elif isinstance(error, MemoryError):
         text = "not enough memory"

@@ -130,8 +130,12 @@ class FileOutlet:
             self._file = io.FileIO(self._path, "w")
             self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         left = memoryview(data)
-        while left:
-            left = left[self._held.interruptible(self._file.write, left[:FILE_PORTION_BYTES]) or 0 :]
+        try:
+            while left:
+                left = left[self._held.interruptible(self._file.write, left[:FILE_PORTION_BYTES]) or 0 :]
+        except OSError as error:
+            error.filename = error.filename or self._path
+            raise
 
     def wait_until_read(self, meanwhile: Callable[[], None]) -> None:
         """Until it is on disk: a message that is acknowledged is nowhere else."""

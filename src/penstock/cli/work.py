@@ -315,7 +315,9 @@ def work(
     key: Annotated[
         list[str] | None, typer.Option("--key", help="Only messages with this key (repeat).", show_default=False)
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="One message and the end; exit code 1 if none is due, or if it failed.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="One message and the end; exit code 1 if none is due, or if it failed.")
+    ] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")] = False,
     json: Json = False,
 ) -> int:

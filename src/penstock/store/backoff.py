@@ -60,4 +60,7 @@ def checked(given: object) -> Backoff:
     try:
         return msgspec.convert(msgspec.to_builtins(given), Backoff)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise Misuse(f"{given!r} is no backoff: {error}") from error
+        raise Misuse(
+            f"{given!r} is no backoff: first and most are seconds from 0 to {LONGEST_S:.0f}, factor is from 1 to "
+            f"1000, jitter one from 0 to 1"
+        ) from error
