@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,14 @@ def check_whole(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
+def check_mode(mode: int | None) -> None:
+    """The rights of a queue's files: their owner must be able to use them, and nobody can execute them."""
+    if mode is None:
+        return
+    if mode.__class__ is not int or mode & ~0o666 or mode & 0o600 != 0o600:
+        raise Misuse(f"mode must be the rights of files, such as 0o600 or 0o660, not {mode!r}")
+
+
 def _dead_letter_of(given: str | os.PathLike[str]) -> str:
     """Where dead letters go, as ``queue.json`` has it: a path is there as an absolute one."""
     if given in (options.BESIDE, options.DELETE):
@@ -60,9 +68,12 @@ def make(
     exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
+    mode: int | None = None,
     progress: Callable[[int], None] | None = None,
+    beside: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Make a queue; where it is. The options are those of ``create``."""
+    """Make a queue; where it is. The options are those of ``create``; ``beside`` are files of who looks after it, which
+    are in its directory from the start."""
     if isinstance(data_dirs, str | bytes):
         raise Misuse("data_dirs is a list of directories")
     files = max(len(data_dirs), 1)
@@ -86,6 +97,7 @@ def make(
     check_durability(durability)
     if notify not in ("futex", "file"):
         raise Misuse(f"notify must be futex or file, not {notify!r}")
+    check_mode(mode)
     if files > L.FILES_MAX:
         raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
     where = queue_path(path)
@@ -127,6 +139,13 @@ def make(
         words.close()
 
     create_directory(
-        where, fixed, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
+        where,
+        fixed,
+        fill,
+        data_dirs=[Path(d) for d in data_dirs],
+        file_bytes=file_bytes,
+        progress=progress,
+        mode=mode,
+        beside=beside,
     )
     return where

@@ -20,6 +20,7 @@ from penstock.codec import encode_meta
 from penstock.errors import BatchTooLarge, LeaseLost, Misuse, PenstockError, QueueExists, QueueFull, QueueNotFound
 from penstock.message import PENDING, Message
 from penstock.store import layout as L
+from penstock.store.directory import mode_of
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue.arguments import queue_path
@@ -284,6 +285,7 @@ class Moves:
                 durability=options.durability,
                 notify=options.notify,
                 index_sync_ms=options.index_sync_ms,
+                mode=mode_of(path),
             )
         return self.target(where)
 
