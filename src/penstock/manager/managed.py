@@ -95,11 +95,11 @@ def _checked(call: str) -> Callable[..., Any]:
 class ManagedQueue:
     """A queue that a manager has opened. Closing it closes nothing else, and deletes nothing."""
 
-    def __init__(self, inner: Queue, gate: Gate, place: Path, left: Callable[[ManagedQueue], None]) -> None:
+    def __init__(self, inner: Queue, gate: Gate, place: Path, close: Callable[[ManagedQueue], None]) -> None:
         self._inner = inner
         self._gate = gate
         self._place = place
-        self._left = left
+        self._close = close
 
     put = _checked("put")
     put_file = _checked("put_file")
@@ -178,7 +178,11 @@ class ManagedQueue:
     def close(self) -> None:
         """Give back what was got and not acknowledged, and leave the queue. Closing twice is fine."""
         if not self.closed:
-            self._left(self)
+            self._close(self)
+
+    def leave(self) -> None:
+        """What closing is for the queue itself. The manager's to call."""
+        self._inner.close()
 
     def __enter__(self) -> Self:
         return self

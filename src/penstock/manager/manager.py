@@ -8,7 +8,6 @@ import contextlib
 import functools
 import logging
 import os
-import threading
 import uuid as uuids
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,9 +27,11 @@ from penstock.manager.directory import (
     note,
     read_noted,
 )
+from penstock.manager.handed import HandedOut
 from penstock.manager.kinds import KINDS, Kind, Progress
 from penstock.manager.managed import ROLES, Gate, ManagedQueue
 from penstock.manager.options import (
+    NAMES,
     OWN,
     QueueOptions,
     check_relationship,
@@ -71,15 +72,6 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class _Here:
-    """A queue as this manager has it: its state, if that is not just the queue's own, and what was handed out."""
-
-    def __init__(self) -> None:
-        self.state: State | None = None
-        self.opened: set[ManagedQueue] = set()
-        self.opening = 0
-
-
 class QueueManager:
     """Looks after the queues below a folder, together with any number of other managers of it, in any processes.
 
@@ -102,9 +94,8 @@ class QueueManager:
         self._files = FileDirectory(self._root.path)
         self._directories: tuple[Directory, ...] = (self._files, *directories)
         self._principal: str | None = None
-        self._here: dict[str, _Here] = {}
+        self._handed = HandedOut()
         self._views: dict[str, QueueManager] = {}
-        self._mutex = threading.RLock()  # held for steps from state to state, never while something waits
 
     @property
     def root(self) -> Path:
@@ -143,14 +134,7 @@ class QueueManager:
         return None
 
     def _state(self, entry: Entry) -> State:
-        with self._mutex:
-            here = self._here.get(entry.name)
-            state = None if here is None else here.state
-        if state in (State.OPENING, State.OPEN, State.CLOSING):
-            return state
-        if entry.configuring:
-            return State.CONFIGURING
-        return State.FAILED if entry.error is not None else state or State.CONFIGURED
+        return self._handed.state(entry.name, _at_rest(entry))
 
     def _info(self, entry: Entry) -> QueueInfo:
         return QueueInfo(
@@ -172,17 +156,18 @@ class QueueManager:
         check_name(name)
         self._permit("create", name)
         given = checked(options)
-        with self._root.locked():
-            entry = self._files.find(name)
-            after(name, State.UNKNOWN if entry is None else self._state(entry), "create")
-            said = self._placed({**self._root.settings().defaults, **given})
-            wanted = QueueOptions(**checked(said))
-            own = {option: getattr(wanted, option) for option in OWN}
-            made = {option: getattr(wanted, option) for option in QueueOptions.__struct_fields__}
-            noted = Noted(**own)
-            KINDS[noted.kind].make(self._files.place(name), made, encode(noted))
-            self._forget(name)
+        self._refuse_taken(name)
+        wanted = QueueOptions(**checked(self._placed({**self._root.settings().defaults, **given})))
+        noted = Noted(**{option: getattr(wanted, option) for option in OWN})
+        made = {option: getattr(wanted, option) for option in NAMES}
+        # Without the root's lock: a large queue takes long to make, and of those who make one of a name one wins.
+        KINDS[noted.kind].make(self._files.place(name), made, encode(noted))
+        self._handed.forget(name)
         return self.find(name)
+
+    def _refuse_taken(self, name: str) -> None:
+        entry = self._files.find(name)
+        after(name, State.UNKNOWN if entry is None else self._state(entry), "create")
 
     def configure(self, name: str, **changes: Any) -> QueueInfo:
         """Other options for a queue that is not open: all of these changes are made, or none. ``Misuse`` for those that
@@ -194,7 +179,7 @@ class QueueManager:
             self._kind(entry).check(wanted)
             if differences(entry.name, entry.options, wanted):
                 self._engage(Path(entry.place), self._kind(entry), wanted)
-            self._forget(entry.name)
+            self._handed.forget(entry.name)
         return self.find(entry.name)
 
     def changes(self, name: str, **options: Any) -> dict[str, tuple[Any, Any]]:
@@ -245,11 +230,10 @@ class QueueManager:
         check_name(to)
         self._permit("rename", to)
         with self._changing(name, "rename") as entry:
-            taken = self._files.find(to)
-            after(to, State.UNKNOWN if taken is None else self._state(taken), "create")
+            self._refuse_taken(to)
             self._refuse_loose_letters(entry)
             self._kind(entry).rename(Path(entry.place), to=self._files.place(to), busy_s=self._busy_s)
-            self._forget(entry.name)
+            self._handed.forget(entry.name)
         return self.find(to)
 
     def _refuse_loose_letters(self, entry: Entry) -> None:
@@ -284,7 +268,7 @@ class QueueManager:
         with self._changing(name, "destroy") as entry:
             aside = self._root.place_of_destroyed()
             self._kind(entry).remove(Path(entry.place), aside=aside, busy_s=self._busy_s)
-            self._forget(entry.name)
+            self._handed.forget(entry.name)
 
     @contextlib.contextmanager
     def _changing(self, name: str, call: str) -> Iterator[Entry]:
@@ -317,10 +301,6 @@ class QueueManager:
             raise Misuse(f"{entry.name}: this version of Penstock knows no queues of the kind {entry.kind!r}")
         return KINDS[entry.kind]
 
-    def _forget(self, name: str) -> None:
-        with self._mutex:
-            self._here.pop(name, None)
-
     # ------------------------------------------------------------ opening and closing
 
     def open(
@@ -348,14 +328,14 @@ class QueueManager:
             raise AssertionError("a queue that is unknown was opened")
         place = _path_of(entry)
         gate = self._gate(entry, relationship, remote)
-        here = self._step(entry, "open")
+        self._handed.begin(entry.name, _at_rest(entry))
         try:
             inner = self._kind(entry).open(place, busy_s=self._busy_s, clock=clock, progress=progress)
         except BaseException:
-            self._opened(entry.name, here, None)
+            self._handed.end(entry.name, None)
             raise
-        managed = ManagedQueue(inner, gate, place, self._leave)
-        self._opened(entry.name, here, managed)
+        managed = ManagedQueue(inner, gate, place, self._handed.close)
+        self._handed.end(entry.name, managed)
         return managed
 
     def _gate(self, entry: Entry, relationship: str, remote: bool) -> Gate:
@@ -378,65 +358,16 @@ class QueueManager:
         if name is None:
             for view in self._views.values():
                 view.close()
-            with self._mutex:
-                names = [each for each, here in self._here.items() if here.opened]
-            for each in names:
-                self._close_all(each)
-            return
-        entry = self._entry(name)
-        self._permit_any("close", name if entry is None else entry.name)
-        with self._mutex:
-            here = self._here.get(name if entry is None else entry.name)
-            state = State.UNKNOWN if entry is None else self._state(entry)
-            if here is None or not here.opened:
-                state = after(name, state, "close")
-                if here is not None:
-                    here.state = state
-                return
-        self._close_all(name if entry is None else entry.name)
-
-    def _close_all(self, name: str) -> None:
-        for managed in list(self._here[name].opened):
+            opened = self._handed.opened()
+        else:
+            entry = self._entry(name)
+            called = name if entry is None else entry.name
+            self._permit_any("close", called)
+            opened = self._handed.opened(called)
+            if not opened:
+                self._handed.close_none(called, State.UNKNOWN if entry is None else _at_rest(entry))
+        for managed in opened:
             managed.close()
-
-    def _leave(self, managed: ManagedQueue) -> None:
-        """One that was handed out is closed; with the last of them the queue is."""
-        name = managed.called
-        with self._mutex:
-            here = self._here.get(name) or _Here()
-            last = here.opened == {managed} and not here.opening
-            if last:
-                here.state = after(name, here.state or State.OPEN, "close")
-        try:
-            managed._inner.close()
-        except BaseException:
-            with self._mutex:
-                if managed.closed:
-                    here.opened.discard(managed)
-                if last:
-                    here.state = after(name, State.CLOSING, "failed") if managed.closed else State.OPEN
-            raise
-        with self._mutex:
-            here.opened.discard(managed)
-            if last:
-                here.state = after(name, State.CLOSING, "closed")
-
-    def _step(self, entry: Entry, call: str) -> _Here:
-        with self._mutex:
-            state = after(entry.name, self._state(entry), call)
-            here = self._here.setdefault(entry.name, _Here())
-            here.state = state
-            here.opening += 1
-            return here
-
-    def _opened(self, name: str, here: _Here, managed: ManagedQueue | None) -> None:
-        """How an open ended; other threads may have opened and closed it meanwhile."""
-        with self._mutex:
-            here.opening -= 1
-            before = State.OPEN if here.opened else State.OPENING
-            if managed is not None:
-                here.opened.add(managed)
-            here.state = after(name, before, "failed" if managed is None else "opened")
 
     def __enter__(self) -> Self:
         return self
@@ -500,12 +431,9 @@ class QueueManager:
         check_who("a principal", name)
         if self._principal is not None:
             raise Misuse(f"this is the manager of {self._principal!r} already")
-        with self._mutex:
-            if name not in self._views:
-                view = QueueManager(self.root, directories=self._directories[1:], busy_s=self._busy_s)
-                view._principal = name
-                self._views[name] = view
-            return self._views[name]
+        view = QueueManager(self.root, directories=self._directories[1:], busy_s=self._busy_s)
+        view._principal = name
+        return self._views.setdefault(name, view)  # of two threads one wins
 
     def _permit(self, call: str, queue: str) -> None:
         if self._principal is not None:
@@ -520,6 +448,13 @@ class QueueManager:
         return (
             set() if self._principal is None else rights_of(self._root.settings().permissions, self._principal, queue)
         )
+
+
+def _at_rest(entry: Entry) -> State:
+    """The state of a queue that this manager has not opened."""
+    if entry.configuring:
+        return State.CONFIGURING
+    return State.CONFIGURED if entry.error is None else State.FAILED
 
 
 def _is_uuid(name: str) -> bool:
