@@ -68,6 +68,22 @@ class Queues:
         options.setdefault("clock", self._clock)
         return self._keep(penstock.create(path, **options))
 
+    def managed(self, name: str, **options: Any) -> Any:
+        """A new queue, opened through a manager of the folder."""
+        options = {**SMALL, **options}
+        options["depth"] = options.pop("slots")
+        clock, busy_s = options.pop("clock", self._clock), options.pop("busy_s", None)
+        if "dead_letter" in options:
+            options["dead_letter"] = str(options["dead_letter"])
+        manager = penstock.QueueManager(self._folder, **({} if busy_s is None else {"busy_s": busy_s}))
+        manager.create(name, **options)
+        self._paths.append(self._folder / name)
+        return self._keep(manager.open(name, clock=clock))  # type: ignore[arg-type]
+
+    def manage(self, queue: Any) -> Any:
+        """One more client of it, through another manager."""
+        return self._keep(penstock.QueueManager(self._folder).open(queue.called, clock=self._clock))  # type: ignore[arg-type]
+
     def open(self, queue: penstock.TimeQueue | Path, **options: Any) -> penstock.TimeQueue:
         """One more client of a queue."""
         path = queue if isinstance(queue, Path) else queue.path

@@ -266,3 +266,53 @@ class ClaimLost(PenstockError):
         self.queue = queue
         self.name = name
         self.claim = claim
+
+
+class WrongState(Misuse):
+    """A manager was asked for what the state of the queue does not allow."""
+
+    def __init__(self, queue: str, *, state: str, call: str, allowed: list[str]) -> None:
+        super().__init__(
+            f"{queue}: its state is {state}: {call} is not possible now; possible: {', '.join(allowed) or 'nothing'}"
+        )
+        self.queue = queue
+        self.state = state
+        self.call = call
+        self.allowed = allowed
+
+
+class NoSuchQueue(WrongState, QueueNotFound):
+    """There is no queue of this name, or with this UUID, where the manager looks: its state is unknown."""
+
+
+class NameTaken(WrongState, QueueExists):
+    """There is a queue of this name already."""
+
+
+class WrongRelationship(Misuse):
+    """A call of a producer on a queue that was opened as a consumer, or the other way round."""
+
+    def __init__(self, queue: str, *, relationship: str, call: str) -> None:
+        super().__init__(f"{queue}: {call} is not for a {relationship} of this queue")
+        self.queue = queue
+        self.relationship = relationship
+        self.call = call
+
+
+class QueueInactive(PenstockError):
+    """The queue was deactivated: nothing goes in or out until somebody activates it. What was got can be finished."""
+
+    def __init__(self, queue: str, *, call: str) -> None:
+        super().__init__(f"{queue}: deactivated: {call} is not possible until it is activated")
+        self.queue = queue
+        self.call = call
+
+
+class NotPermitted(NotAllowed):
+    """The manager's permissions, or an option of the queue, do not let this principal or client do it."""
+
+    def __init__(self, queue: str, *, call: str, who: str, why: str) -> None:
+        super().__init__(f"{queue}: {call} is not permitted to {who}: {why}")
+        self.queue = queue
+        self.call = call
+        self.who = who

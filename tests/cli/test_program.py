@@ -21,8 +21,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work peek tail ls stat top groups cancel purge redrive move claims publishers check repair "
-        "resize upgrade backup export import doctor bench completion"
+        "create put get work peek tail ls apply stat top groups cancel purge redrive move claims publishers check "
+        "repair resize upgrade backup export import doctor bench completion"
     )
 
 
@@ -211,6 +211,8 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     assert [row["body"] for row in said("tail", path, "--no-follow")] == ["a", "b", "c"]
     assert said("get", path)[0]["id"] == put["id"]
     assert said("ls", tmp_path)[0]["waiting"] == 2
+    (tmp_path / "penstock.toml").write_text("[queues.q]\n[queues.r]\ndata_bytes = 65536\n")
+    assert said("apply", tmp_path, "--dry-run")[0]["name"] == "r"
     assert said("stat", path)[0]["acks"] == 1
     assert said("top", path, "--once", "--interval", "10ms")[0]["queues"][0]["acks"] == 1
     assert said("groups", path) == []

@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock import Draft, LeaseLost, Misuse, QueueEmpty, QueueFull
+from penstock.store.kernel import Kernel
 from tests.conftest import Queues, SimulatedClock
 
 DAY_S = 86_400
@@ -54,12 +55,29 @@ class Local:
         """Another program's view of the same queue."""
         return self._queues.open(queue)
 
+    def kernel(self, queue: penstock.TimeQueue) -> Kernel:
+        """What is behind it, for tests that wait until somebody sleeps."""
+        return queue._mine().kernel
+
     def bodies(self, queue: penstock.TimeQueue) -> int:
         """How many bodies are stored on their own."""
         return len(list((queue.path / "bodies").iterdir()))
 
 
-KINDS: dict[str, Callable[[Queues], Local]] = {"local": Local}
+class Managed(Local):
+    """One that a manager has opened, for a producer and consumer: a program cannot tell."""
+
+    def make(self, name: str = "queue", **options: Any) -> Any:
+        return self._queues.managed(name, **options)
+
+    def peer(self, queue: Any) -> Any:
+        return self._queues.manage(queue)
+
+    def kernel(self, queue: Any) -> Kernel:
+        return super().kernel(queue._inner)
+
+
+KINDS: dict[str, Callable[[Queues], Local]] = {"local": Local, "managed": Managed}
 
 
 @pytest.fixture(params=KINDS)

@@ -142,7 +142,7 @@ def test_a_receiver_is_woken_for_what_it_wants(live: Local) -> None:
     receiver = threading.Thread(target=lambda: found.append(peer.get(timeout=20, type="wanted").body))
     receiver.start()
     deadline = time.monotonic() + 20
-    while receiver.is_alive() and not queue._mine().kernel.get(L.H_CHOOSERS) and time.monotonic() < deadline:
+    while receiver.is_alive() and not live.kernel(queue).get(L.H_CHOOSERS) and time.monotonic() < deadline:
         time.sleep(0.001)
     for n in range(5):
         queue.put(n, type="unwanted")
@@ -464,7 +464,7 @@ def test_a_receiver_is_woken_when_a_key_is_free_again(live: Local) -> None:
     receiver = threading.Thread(target=lambda: found.append(peer.get(timeout=20).body))
     receiver.start()
     deadline = time.monotonic() + 20
-    while receiver.is_alive() and not queue._mine().kernel.get(L.H_SLEEPERS) and time.monotonic() < deadline:
+    while receiver.is_alive() and not live.kernel(queue).get(L.H_SLEEPERS) and time.monotonic() < deadline:
         time.sleep(0.001)
     begun = time.monotonic()
     message.ack()

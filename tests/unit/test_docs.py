@@ -25,6 +25,7 @@ PAGES = [
     "docs/consumers.md",
     "docs/format.md",
     "docs/guarantees.md",
+    "docs/manager.md",
     "docs/selecting.md",
     "docs/spark.md",
     "docs/stdlib.md",
@@ -155,6 +156,30 @@ def test_the_examples_of_types_keys_and_groups_run(path: Path, capsys: Any) -> N
         exec(second, names)
         assert capsys.readouterr().out.startswith("example.com 2 2 ")
         assert names["messages"] == [] and q.qsize() == 0
+
+
+def test_the_examples_of_managers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from penstock.manager import QueueManager
+    from penstock.manager.declared import parse, perform, plan
+
+    monkeypatch.chdir(tmp_path)
+    exec(_blocks(TEXTS["docs/manager.md"], "python")[0], {})
+    assert capsys.readouterr().out == "{'order': 7}\norders closed 500\n"
+    declared = parse(tomllib.loads(_blocks(TEXTS["docs/manager.md"], "toml")[0]))
+    with QueueManager(tmp_path / "queues") as manager:
+        for change in plan(manager, declared):
+            perform(manager, change)
+        assert plan(manager, declared) == []
+        assert manager.find("orders").options.depth == 5000
+
+
+def test_the_page_about_managers_has_every_state_and_call() -> None:
+    from penstock.manager.states import ENDS, TRANSITIONS
+
+    table = TEXTS["docs/manager.md"].split("| state | meaning | possible |\n|---|---|---|\n")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    told = {name.strip("`"): possible for name, _, possible in rows}
+    assert told == {state: ", ".join(sorted(calls.keys() - ENDS)) for state, calls in TRANSITIONS.items()}
 
 
 COMMANDS = sorted(

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 import penstock
 from penstock.cli import (
+    apply,
     backup,
     bench,
     cancel,
@@ -46,8 +47,8 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, peek, tail, ls, stat, top, groups, cancel, purge, redrive, move, claims, publishers, check,
-    repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
+    create, put, get, work, peek, tail, ls, apply, stat, top, groups, cancel, purge, redrive, move, claims, publishers,
+    check, repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from rich.progress import DownloadColumn, TransferSpeedColumn
 import penstock
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import progress, say, say_json
-from penstock.cli.values import Durability, Expired, count, readable_bytes, size_bytes, span_s
+from penstock.cli.values import Durability, Expired, count, octal, readable_bytes, size_bytes, span_s
 from penstock.store.backoff import LONGEST_S, Backoff
 from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, LEASE_S, SLOTS, SPILL_BYTES
 
@@ -88,6 +88,10 @@ def create(
     kernel_dir: Annotated[
         Path | None, typer.Option(help="Keep the index in this directory.", show_default=False)
     ] = None,
+    mode: Annotated[
+        int | None,
+        typer.Option(parser=octal, metavar="MODE", help="The rights of its files: 600, 660.", show_default="by umask"),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Make a queue. Its sizes are its bounds: a full queue rejects, it never grows."""
@@ -109,6 +113,7 @@ def create(
             exclusive_keys=exclusive_keys,
             data_dirs=data_dir or (),
             kernel_dir=kernel_dir,
+            mode=mode,
             progress=lambda done: bar.advance(task, done),
         )
     with made as q:

@@ -16,6 +16,8 @@ from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
+from penstock.manager import State
+from penstock.manager.directory import describe
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the list of the others
 
@@ -30,7 +32,7 @@ def ls(
     if not root.is_dir():
         raise Failure(f"{root}: {'not a folder' if root.exists() else 'there is no such folder'}", NO_QUEUE)
     rows = table(
-        "queue", "waiting", "pending", "slots", "used", "of", "",
+        "queue", "state", "waiting", "pending", "slots", "used", "of", "uuid", "",
         numbers=("waiting", "pending", "slots", "used", "of"), whole=("queue",),
     )  # fmt: skip
     for path in queues(root):
@@ -38,15 +40,17 @@ def ls(
         if json:
             say_json(found)
         elif "error" in found:
-            rows.add_row(str(path), "", "", "", "", "", found["error"])
+            rows.add_row(str(path), found["state"], "", "", "", "", "", found["uuid"] or "", found["error"])
         else:
             rows.add_row(
                 str(path),
+                found["state"],
                 str(found["waiting"]),
                 str(found["pending"]),
                 str(found["slots"]),
                 readable_bytes(found["used_bytes"] + found["spilled_bytes"]),
                 readable_bytes(found["data_bytes"]),
+                found["uuid"],
                 "",
             )
     if rows.row_count:
@@ -72,14 +76,22 @@ def _is_queue(path: Path) -> bool:
     return isinstance(options, dict) and "penstock" in options
 
 
+def _known(path: Path) -> dict[str, Any]:
+    """What a manager of the folder that it is in knows of it."""
+    entry = describe(Path(os.path.abspath(path)))
+    state = State.CONFIGURING if entry.configuring else State.CONFIGURED if entry.active else "inactive"
+    return {"name": entry.name, "uuid": entry.uuid, "state": state}
+
+
 def _look(path: Path) -> dict[str, Any]:
     try:
         with open_queue(path, busy_s=BUSY_S) as q:
             stats = q.stats()
     except (penstock.PenstockError, OSError) as error:
-        return {"path": os.path.abspath(path), "error": line_of(error)}
+        return {"path": os.path.abspath(path), **_known(path), "state": State.FAILED, "error": line_of(error)}
     return {
         "path": stats.path,
+        **_known(path),
         "waiting": stats.waiting,
         "pending": stats.pending,
         "slots": stats.slots,

@@ -77,6 +77,18 @@ def count(text: str | int) -> int:
     return _whole(float(number) * _DECIMAL[unit] if "." in number else int(number) * _DECIMAL[unit], text)
 
 
+def octal(text: str | int) -> int:
+    """Rights of files, as chmod takes them.
+
+    >>> octal("660") == 0o660
+    True
+    """
+    try:
+        return text if isinstance(text, int) else int(text, 8)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a mode such as 600 or 660") from None
+
+
 def _whole(value: float | int, text: str | int) -> int:
     if value != int(value):
         raise typer.BadParameter(f"{text!r} is not a whole number")

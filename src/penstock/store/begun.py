@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.store import rig
-from penstock.store.files import open_file, write_all
+from penstock.store.files import make_folder, open_file, write_all
 
 FOLDER = "moves"
 
@@ -42,7 +42,7 @@ class BegunMoves:
 
     def begin(self, move: BegunMove) -> str:
         """The name of its file. Whoever sees it may find that nothing was put yet."""
-        self._folder.mkdir(exist_ok=True)
+        make_folder(self._folder, exist_ok=True)
         name = uuid.uuid4().hex
         fd = open_file(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:

@@ -8,8 +8,9 @@ import glob
 import mmap
 import os
 import secrets
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from penstock.store.files import (
     LocalFiles,
     home_of,
     identity_of,
+    make_folder,
     name_file,
     open_file,
     sync_directory,
@@ -58,16 +60,16 @@ def read_options(path: Path) -> Options:
 
 def write_options(path: Path, options: Options, name: str = QUEUE_JSON) -> None:
     """Replace ``queue.json``: whoever reads it, whenever power is lost, finds the old one or the new one."""
-    aside = path / f"{name}.new"
-    fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        write_all(fd, encode(options), 0)
-        sync_file(fd)
-    finally:
-        os.close(fd)
+    replace_file(path / name, encode(options))
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Whoever reads it, whenever power is lost, finds the old bytes or the new ones."""
+    aside = file.with_name(f"{file.name}.new")
+    write_new(aside, data)
     rig.effect(rig.RENAME, str(aside))
-    os.rename(aside, path / name)
-    sync_directory(path)
+    os.rename(aside, file)
+    sync_directory(file.parent)
 
 
 class Short(NamedTuple):
@@ -98,7 +100,7 @@ def absent_files(path: Path) -> list[Path]:
 def make_absent(path: Path) -> None:
     """An empty file or directory of a queue, as a creator makes it. Whoever is first makes it."""
     if path.name in (BODIES, NOTIFY):
-        path.mkdir(exist_ok=True)
+        make_folder(path, exist_ok=True)
     else:
         os.close(open_file(path, os.O_RDWR | os.O_CREAT))
     sync_directory(path.parent)
@@ -167,10 +169,13 @@ def create_directory(
     file_bytes: list[int],
     progress: Callable[[int], None] | None = None,
     fill: Callable[[LocalFiles], None] | None = None,
+    mode: int | None = None,
+    beside: Mapping[str, bytes] | None = None,
 ) -> None:
     """Make the directory aside and rename it into place: a queue is there whole or not at all, and one creator wins.
 
-    ``fill`` gets the files while they have no name yet, and syncs what it writes to them.
+    ``fill`` gets the files while they have no name yet, and syncs what it writes to them. ``mode`` is that of all
+    files, None: as the umask has it. ``beside`` are further files that are there from the start.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise QueueExists(f"{path}: there is something here already; penstock.open opens a queue")
@@ -182,19 +187,20 @@ def create_directory(
         _sweep_unfinished(path)
         os.mkdir(aside)
         made.append(aside)
-        (aside / LOCK).touch()
-        making = open_file(aside / LOCK, os.O_RDWR)  # locked for as long as we live and make
+        _give_rights(aside, mode)
+        making = open_file(aside / LOCK, os.O_RDWR | os.O_CREAT)  # locked for as long as we live and make
         syscalls.try_lock_file(making)
         for name in (BODIES, NOTIFY, "sync"):
-            (aside / name).mkdir()
+            make_folder(aside / name)
         for file in (CLIENTS, f"{NOTIFY}/{WAKEUP}"):
-            (aside / file).touch()
+            os.close(open_file(aside / file, os.O_RDWR | os.O_CREAT))
         names = []
         for i, size_bytes in enumerate(file_bytes):
             if data_dirs:
                 folder = data_dirs[i].resolve() / f"{path.name}-{options.uuid}"
                 folder.mkdir(parents=True)
                 made.append(folder)
+                _give_rights(folder, mode)
                 file_path = folder / f"data.{i}"
             else:
                 file_path = aside / f"data.{i}"
@@ -205,6 +211,7 @@ def create_directory(
             kernel_folder = Path(options.kernel_dir).resolve() / f"{path.name}-{options.uuid}-kernel"
             kernel_folder.mkdir(parents=True)
             made.append(kernel_folder)
+            _give_rights(kernel_folder, mode)
             options.kernel_dir = str(kernel_folder)
         allocate(kernel_folder / KERNEL, options.kernel_bytes, zero=False, progress=None)
         kernel_path = kernel_folder / KERNEL
@@ -220,10 +227,8 @@ def create_directory(
                 fill(files)
             finally:
                 files.close()
-        with open(aside / QUEUE_JSON, "wb") as text:
-            text.write(encode(options))
-            text.flush()
-            sync_file(text.fileno())
+        for name, data in {**(beside or {}), QUEUE_JSON: encode(options)}.items():
+            write_new(aside / name, data)
         sync_directory(aside)
         try:
             rig.effect(rig.RENAME, str(aside))
@@ -243,6 +248,26 @@ def create_directory(
             os.close(making)
         for folder in made:
             remove_tree(folder)
+
+
+def _give_rights(folder: Path, mode: int | None) -> None:
+    """Of a queue's folder: what is made in it follows. Who may read may also look for names in it."""
+    if mode is not None:
+        os.chmod(folder, stat.S_IMODE(folder.stat().st_mode) & ~0o777 | mode | (mode & 0o444) >> 2)
+
+
+def mode_of(path: Path) -> int:
+    """The rights of a queue's files, which are those of its folder."""
+    return path.stat().st_mode & 0o666
+
+
+def write_new(file: Path, data: bytes) -> None:
+    fd = open_file(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, data, 0)
+        sync_file(fd)
+    finally:
+        os.close(fd)
 
 
 def _sweep_unfinished(path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.store import rig
-from penstock.store.files import body_name, open_file, write_all
+from penstock.store.files import body_name, make_folder, open_file, write_all
 
 FOLDER = "failures"
 KEPT_MAX = 16  # of the last errors of a message
@@ -32,7 +32,7 @@ class Failures:
         """One more error; only the last ones are kept."""
         kept = [*self.read(number, slot), (at_us, text[:TEXT_MAX])][-KEPT_MAX:]
         with contextlib.suppress(OSError):
-            self._folder.mkdir(exist_ok=True)
+            make_folder(self._folder, exist_ok=True)
             self._write(self._folder / body_name(number, slot), msgspec.json.encode(kept))
 
     @staticmethod

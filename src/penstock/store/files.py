@@ -13,6 +13,7 @@ import functools
 import mmap
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -338,7 +339,9 @@ class LocalFiles:
     def create_body(self, name: str) -> int:
         """The descriptor of a new one, for writing."""
         rig.effect(rig.OPEN, self.body_path(name))
-        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self._bodies)
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self._bodies)
+        follow_folder(fd, os.fstat(self._bodies))
+        return fd
 
     def sync_body_names(self) -> None:
         sync_file(self._bodies)
@@ -406,7 +409,7 @@ class LocalFiles:
     def _aside(self, folder: str) -> Path:
         where = self.path / folder
         if not where.exists():
-            where.mkdir()
+            make_folder(where)
             sync_directory(self.path)
         return where
 
@@ -420,8 +423,39 @@ def body_name(number: int, slot: int) -> str:
 
 
 def open_file(path: Path, flags: int) -> int:
+    """A descriptor. A file that is made by it has the rights of its folder, whatever the umask of who makes it."""
     rig.effect(rig.OPEN, str(path))
-    return os.open(path, flags | os.O_CLOEXEC, 0o666)
+    flags |= os.O_CLOEXEC
+    if not flags & os.O_CREAT:
+        return os.open(path, flags)
+    try:
+        fd = os.open(path, flags | os.O_EXCL, 0o666)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        return os.open(path, flags, 0o666)
+    follow_folder(fd, os.stat(os.path.dirname(path) or "."))
+    return fd
+
+
+def make_folder(path: Path, *, exist_ok: bool = False) -> None:
+    """A folder inside one of a queue's, with its rights."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not exist_ok:
+            raise
+        return
+    rights = stat.S_IMODE(path.stat().st_mode) & ~0o777 | path.parent.stat().st_mode & 0o777
+    os.chmod(path, rights)
+
+
+def follow_folder(fd: int, folder: os.stat_result) -> None:
+    """Give a new file the rights of the folder that it is in: all clients of a queue can use it, or none but those who
+    were meant to."""
+    rights = folder.st_mode & 0o666
+    if stat.S_IMODE(os.fstat(fd).st_mode) != rights:
+        os.fchmod(fd, rights)
 
 
 def is_open(path: Path) -> bool | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.errors import Corrupt, Misuse
 from penstock.store import layout as L
 from penstock.store import rig, syscalls
-from penstock.store.files import open_file, sync_directory, sync_file, write_all
+from penstock.store.files import make_folder, open_file, sync_directory, sync_file, write_all
 
 LOCK = "lock"
 NAME_BYTES = min(L.RECEIVER_NAME_BYTES, L.PUBLISHER_NAME_BYTES)
@@ -57,7 +57,7 @@ class NamedFiles:
         for folder in (self.path.parent, self.path):
             if not folder.exists():
                 with contextlib.suppress(FileExistsError):
-                    folder.mkdir()
+                    make_folder(folder)
                 sync_directory(folder.parent)
 
     def lock(self) -> int:

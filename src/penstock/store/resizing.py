@@ -20,15 +20,11 @@ import msgspec
 from penstock.errors import Misuse, PenstockError, QueueInUse
 from penstock.store import layout as L
 from penstock.store import rig
+from penstock.store.alone import locked, refuse_others
 from penstock.store.directory import allocate, kernel_of, lengthen, read_options, write_options
 from penstock.store.files import (
-    CLIENTS,
-    LOCK,
     QUEUE_JSON,
-    ClientBytes,
-    Lock,
     identity_of,
-    is_open,
     open_file,
     private_memory,
     sync_directory,
@@ -383,11 +379,11 @@ def change(
 
     Nobody may have it open, and the caller has seen to it that nothing is left half-done or to be restored.
     """
-    with _locked(where, busy_s) as clients:
+    with locked(where, busy_s) as clients:
         options = read_options(where)
         new = with_sizes(options, slots=slots, data_bytes=data_bytes)
         with _old_kernel(where, options) as old:
-            _refuse_others(where, options, clients, old.words)
+            refuse_others(where, options, clients)
             if not outdated(old.words) and (new.slots, new.data_bytes) == (options.slots, options.data_bytes):
                 return None
             refuse_what_does_not_fit(old, new, name, where)
@@ -414,7 +410,7 @@ def finish(where: Path, busy_s: float) -> None:
     """Complete a change that somebody was killed in. Usually there is none, which is one look."""
     if not is_cut_short(where):
         return
-    with _locked(where, busy_s):
+    with locked(where, busy_s):
         if is_cut_short(where):  # else another one was first
             new = parse((where / NEXT).read_bytes(), str(where), str(where / NEXT))
             _switch(where, new, read_options(where), lambda size_bytes: None)
@@ -427,7 +423,7 @@ def sweep(where: Path, busy_s: float) -> None:
     except PenstockError:  # to be repaired itself
         return
     if aside.exists():
-        with _locked(where, busy_s):
+        with locked(where, busy_s):
             if not is_cut_short(where):
                 os.unlink(aside)
 
@@ -484,23 +480,6 @@ class _Meter:
             self._progress(self._done_bytes, self._total_bytes)
 
 
-# ---------------------------------------------------------------- nobody else
-
-
-@contextlib.contextmanager
-def _locked(where: Path, busy_s: float) -> Iterator[ClientBytes]:
-    lock = Lock(where / LOCK, str(where), busy_s)
-    try:
-        with contextlib.closing(ClientBytes(where / CLIENTS)) as clients:
-            try:
-                lock.acquire()
-                yield clients
-            finally:
-                lock.release()
-    finally:
-        lock.close()
-
-
 @contextlib.contextmanager
 def _old_kernel(where: Path, options: Options) -> Iterator[Old]:
     fd = open_file(kernel_of(where, options), os.O_RDONLY)  # not for writing: we would be somebody who has it open
@@ -515,20 +494,3 @@ def _old_kernel(where: Path, options: Options) -> Iterator[Old]:
                 view.release()
     finally:
         os.close(fd)
-
-
-def _refuse_others(where: Path, options: Options, clients: ClientBytes, words: memoryview) -> None:
-    living = [client for client in range(L.CLIENTS) if clients.alive(client)]
-    if living:
-        at = words[L.H_CLIENTS_AT]
-        raise in_use(str(where), [words[at + client * L.CLIENT_WORDS + L.C_PID] for client in living])
-    for file in (kernel_of(where, options), *(where / name for name, _ in options.data_files)):
-        if is_open(file):
-            raise QueueInUse(str(where), f"somebody reads {file}, such as a Spark job; try again when it has ended")
-
-
-def in_use(queue: str, pids: list[int]) -> QueueInUse:
-    named = ", ".join(map(str, sorted(set(pids))[:10])) + (", ..." if len(set(pids)) > 10 else "")
-    many = f"{len(pids)} clients have it" if len(pids) != 1 else "a client has it"
-    what = f"{many} open ({'processes' if len(set(pids)) > 1 else 'process'} {named}); end them first"
-    return QueueInUse(queue, what, pids=pids)

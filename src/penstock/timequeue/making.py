@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,15 +34,63 @@ def check_whole(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def _dead_letter_of(given: str | os.PathLike[str], path: Path) -> str:
-    """Where the dead letters of the queue at ``path`` go, as ``queue.json`` has it: a path is there as an absolute
-    one."""
+def check_mode(mode: int | None) -> None:
+    """The rights of a queue's files: their owner must be able to use them, and nobody can execute them."""
+    if mode is None:
+        return
+    if mode.__class__ is not int or mode & ~0o666 or mode & 0o600 != 0o600:
+        raise Misuse(f"mode must be the rights of files, such as 0o600 or 0o660, not {mode!r}")
+
+
+def _dead_letter_of(given: str | os.PathLike[str]) -> str:
+    """Where dead letters go, as ``queue.json`` has it: a path is there as an absolute one."""
     if given in (options.BESIDE, options.DELETE):
         return str(given)
-    where = queue_path(given)
-    if os.path.realpath(where) == os.path.realpath(path):
+    return str(queue_path(given))
+
+
+def refuse_itself(dead_letter: str, path: Path) -> None:
+    """No queue is its own dead-letter queue."""
+    if dead_letter not in (options.BESIDE, options.DELETE) and os.path.realpath(dead_letter) == os.path.realpath(path):
         raise Misuse(f"{path}: a queue cannot be its own dead-letter queue; {options.DELETE!r} deletes dead letters")
-    return str(where)
+
+
+def _expired_of(given: str) -> str:
+    if given not in ("drop", "dead_letter"):
+        raise Misuse(f"expired must be drop or dead_letter, not {given!r}")
+    return given
+
+
+def _attempts_of(given: int | None) -> int | None:
+    if given is not None:
+        check_attempts(given)
+    return given
+
+
+# Options that say nothing about the files of a queue: what they are called in queue.json, and what they may be.
+HABITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "spill_bytes": (
+        "spill_bytes",
+        lambda given: check_whole("spill_bytes", given, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES),
+    ),
+    "lease": ("lease_s", lambda given: check_seconds("lease", given, zero=False)),
+    "durability": ("durability", check_durability),
+    "index_sync_ms": ("index_sync_ms", lambda given: check_whole("index_sync_ms", given, 0, 86_400_000)),
+    "max_attempts": ("max_attempts", _attempts_of),
+    "backoff": ("backoff", lambda given: None if given is None else checked(given)),
+    "dead_letter": ("dead_letter", _dead_letter_of),
+    "expired": ("expired", _expired_of),
+    "dedup_window": ("dedup_window_s", check_window),
+}
+
+
+def habits(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Habits as they are given to ``create``, checked, as ``queue.json`` has them.
+
+    >>> habits({"lease": 5, "backoff": None})
+    {'lease_s': 5, 'backoff': None}
+    """
+    return {HABITS[name][0]: HABITS[name][1](value) for name, value in given.items()}
 
 
 def make(
@@ -64,32 +112,39 @@ def make(
     exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
+    mode: int | None = None,
     progress: Callable[[int], None] | None = None,
+    beside: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Make a queue; where it is. The options are those of ``create``."""
+    """Make a queue; where it is. The options are those of ``create``; ``beside`` are files of who looks after it, which
+    are in its directory from the start."""
     if isinstance(data_dirs, str | bytes):
         raise Misuse("data_dirs is a list of directories")
     files = max(len(data_dirs), 1)
     check_whole("slots", slots, 1, L.SLOTS_MAX)
-    check_whole("spill_bytes", spill_bytes, 0, (L.UNITS_MAX - 1024) * L.UNIT_BYTES)
     check_whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
-    check_whole("index_sync_ms", index_sync_ms, 0, 86_400_000)
-    lease = check_seconds("lease", lease, zero=False)
-    if max_attempts is not None:
-        check_attempts(max_attempts)
-    wait = None if backoff is None else checked(backoff)
-    letters = _dead_letter_of(dead_letter, queue_path(path))
-    if expired not in ("drop", "dead_letter"):
-        raise Misuse(f"expired must be drop or dead_letter, not {expired!r}")
-    window_s = check_window(dedup_window)
+    kept = habits(
+        {
+            "spill_bytes": spill_bytes,
+            "lease": lease,
+            "durability": durability,
+            "index_sync_ms": index_sync_ms,
+            "max_attempts": max_attempts,
+            "backoff": backoff,
+            "dead_letter": dead_letter,
+            "expired": expired,
+            "dedup_window": dedup_window,
+        }
+    )
+    refuse_itself(kept["dead_letter"], queue_path(path))
     if dedup_entries is None:
         dedup_entries = L.remembered_entries(slots)
     elif dedup_entries != 0:
         check_whole("dedup_entries", dedup_entries, 1, L.REMEMBERED_MAX)
         dedup_entries = max(L.REMEMBERED_BUCKET, 1 << (dedup_entries - 1).bit_length())
-    check_durability(durability)
     if notify not in ("futex", "file"):
         raise Misuse(f"notify must be futex or file, not {notify!r}")
+    check_mode(mode)
     if files > L.FILES_MAX:
         raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
     where = queue_path(path)
@@ -105,20 +160,12 @@ def make(
         secret=secrets.token_hex(8),
         slots=slots,
         data_bytes=share * files,
-        spill_bytes=spill_bytes,
-        lease_s=lease,
-        durability=durability,
         notify=notify,
-        index_sync_ms=index_sync_ms,
-        max_attempts=max_attempts,
-        backoff=wait,
-        dead_letter=letters,
-        expired=expired,
         dedup_entries=dedup_entries,
-        dedup_window_s=window_s,
         exclusive_keys=exclusive_keys,
         kernel_bytes=header[L.H_KERNEL_BYTES],
         kernel_dir=os.fspath(kernel_dir) if kernel_dir is not None else None,
+        **kept,
     )
 
     header[L.H_UUID], header[L.H_UUID + 1] = fixed.uuid_words
@@ -131,6 +178,13 @@ def make(
         words.close()
 
     create_directory(
-        where, fixed, fill, data_dirs=[Path(d) for d in data_dirs], file_bytes=file_bytes, progress=progress
+        where,
+        fixed,
+        fill,
+        data_dirs=[Path(d) for d in data_dirs],
+        file_bytes=file_bytes,
+        progress=progress,
+        mode=mode,
+        beside=beside,
     )
     return where

@@ -33,6 +33,7 @@ from penstock.interface import Names
 from penstock.message import PENDING, Message
 from penstock.store import layout as L
 from penstock.store.begun import BegunMove
+from penstock.store.directory import mode_of
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue.arguments import check_names, queue_path
@@ -340,6 +341,7 @@ class Moves:
                 durability=options.durability,
                 notify=options.notify,
                 index_sync_ms=options.index_sync_ms,
+                mode=mode_of(path),
             )
         return self.target(where)
 

@@ -34,6 +34,7 @@ def create(
     exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
+    mode: int | None = None,
     busy_s: float = BUSY_S,
     clock: Clock | None = None,
     progress: Callable[[int], None] | None = None,
@@ -52,6 +53,9 @@ def create(
     ``.dead`` behind it, which is made when it is needed; the path of another; or "delete". What has ``expired`` is
     dropped, or goes there too. A ``dedup_id`` is remembered for ``dedup_window`` seconds, up to ``dedup_entries`` of
     them (None: about as many as there are slots; when about half of them are in use, some ids find no place).
+
+    ``mode`` is who may use the queue: the rights of all its files, such as 0o600 or 0o660, also of those that are made
+    later, whatever the umask of who makes them. None: as the umask has it now.
     """
     where = make(
         path,
@@ -71,6 +75,7 @@ def create(
         exclusive_keys=exclusive_keys,
         data_dirs=data_dirs,
         kernel_dir=kernel_dir,
+        mode=mode,
         progress=progress,
     )
     return TimeQueue(where, busy_s=busy_s, clock=clock)

@@ -11,6 +11,7 @@ import msgspec
 from penstock.errors import Misuse, QueueInUse
 from penstock.store import layout as L
 from penstock.store import resizing
+from penstock.store.alone import in_use
 from penstock.store.options import Options
 from penstock.timequeue.arguments import BUSY_S, queue_path
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Progress
@@ -105,7 +106,7 @@ def _settle(queue: TimeQueue) -> None:
     client = queue._mine()
     others = [each["pid"] for each in client.living() if each["client"] != client.index]
     if others:
-        raise resizing.in_use(queue.name, others)
+        raise in_use(queue.name, others)
     while client.turn(client.return_from_dead) == RETURNED_A_TURN_MAX:
         pass
     client.syncs.sync_index()

@@ -1,0 +1,69 @@
+"""Owns what a manager does to the files of a queue, for each kind of queue: made, opened, changed, renamed, removed.
+One more kind is one more class and its line in ``KINDS``. Never decides whether it may be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.interface import Queue
+from penstock.manager.directory import ENTRY, QUEUE
+from penstock.manager.options import OWN, SIZES
+from penstock.store.alone import change_habits, move_queue, remove_queue
+from penstock.store.files import Clock
+from penstock.timequeue import TimeQueue, resize_queue
+from penstock.timequeue.making import HABITS, habits, make, refuse_itself
+
+Progress = Callable[[int, int], None]
+
+
+class Kind(Protocol):
+    def make(self, place: Path, options: Mapping[str, Any], entry: bytes) -> None:
+        """There whole, with its entry, or not at all."""
+
+    def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue: ...
+
+    def check(self, place: Path, changes: Mapping[str, Any]) -> None:
+        """``Misuse`` if these options can never be, before anything is begun."""
+
+    def change(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
+        """Called again after a kill, it completes what it had begun."""
+
+    def rename(self, place: Path, *, to: Path, busy_s: float) -> None: ...
+    def remove(self, place: Path, *, aside: Path, busy_s: float) -> None: ...
+
+
+class PlainQueue:
+    """A directory of its own."""
+
+    def make(self, place: Path, options: Mapping[str, Any], entry: bytes) -> None:
+        given = {name: value for name, value in options.items() if name not in OWN}
+        make(place, slots=given.pop("depth"), **given, beside={ENTRY: entry})
+
+    def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue:
+        return TimeQueue(place, busy_s=busy_s, clock=clock, progress=progress)
+
+    def check(self, place: Path, changes: Mapping[str, Any]) -> None:
+        kept = habits({name: value for name, value in changes.items() if name in HABITS})
+        if "dead_letter" in kept:
+            refuse_itself(kept["dead_letter"], place)
+
+    def change(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
+        if changes.keys() & set(SIZES):
+            resize_queue(
+                place, slots=changes.get("depth"), data_bytes=changes.get("data_bytes"), busy_s=busy_s
+            )  # first: it may be refused, and then nothing was changed
+        others = {name: value for name, value in changes.items() if name in HABITS}
+        if others:
+            change_habits(place, habits(others), busy_s=busy_s)
+
+    def rename(self, place: Path, *, to: Path, busy_s: float) -> None:
+        move_queue(place, to=to, busy_s=busy_s)
+
+    def remove(self, place: Path, *, aside: Path, busy_s: float) -> None:
+        remove_queue(place, aside=aside, busy_s=busy_s)
+
+
+KINDS: dict[str, Kind] = {QUEUE: PlainQueue()}

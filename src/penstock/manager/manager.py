@@ -1,0 +1,479 @@
+"""Owns QueueManager: the queues below a folder, by name. What may be done when is ``states.py``'s, who may do it
+``permissions.py``'s, and what is done to files ``kinds.py``'s; nothing here knows how a queue works inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import uuid as uuids
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from penstock.errors import Misuse, NoSuchQueue, PenstockError, QueueInUse, WrongRelationship
+from penstock.manager.directory import (
+    Directory,
+    Entry,
+    FileDirectory,
+    Noted,
+    check_name,
+    encode,
+    note,
+    read_noted,
+)
+from penstock.manager.handed import HandedOut
+from penstock.manager.kinds import KINDS, Kind, Progress
+from penstock.manager.managed import ROLES, Gate, ManagedQueue
+from penstock.manager.options import (
+    NAMES,
+    OWN,
+    QueueOptions,
+    check_relationship,
+    checked,
+    differences,
+    refuse_fixed,
+)
+from penstock.manager.permissions import (
+    ANY_QUEUE,
+    Grants,
+    Right,
+    check,
+    check_rights,
+    check_visible,
+    check_who,
+    rights_of,
+)
+from penstock.manager.root import Root
+from penstock.manager.states import State, after
+from penstock.store.files import Clock
+from penstock.store.options import BESIDE, DELETE
+from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
+from penstock.timequeue.moving import DEAD
+
+log = logging.getLogger("penstock")
+
+
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manager knows of a queue."""
+
+    name: str
+    uuid: str | None
+    kind: str
+    place: str
+    state: State
+    active: bool
+    options: QueueOptions
+    error: str | None = None
+
+
+class QueueManager:
+    """Looks after the queues below a folder, together with any number of other managers of it, in any processes.
+
+    >>> import penstock
+    >>> manager = penstock.QueueManager(path)
+    >>> info = manager.create("orders", depth=100)
+    >>> with manager.open("orders", relationship="producer") as q:
+    ...     id = q.put("hello")
+    >>> [(each.name, str(each.state), each.options.depth) for each in manager.list()]
+    [('orders', 'closed', 100)]
+    """
+
+    def __init__(
+        self, root: str | os.PathLike[str], *, directories: Sequence[Directory] = (), busy_s: float = BUSY_S
+    ) -> None:
+        """``directories`` are where names are looked up that the root does not have; what is found there can be opened,
+        and nothing else. ``busy_s`` is how long a call may wait for another manager, or for a queue's lock."""
+        self._busy_s = check_seconds("busy_s", busy_s)
+        self._root = Root(queue_path(root), busy_s=self._busy_s)
+        self._files = FileDirectory(self._root.path)
+        self._directories: tuple[Directory, ...] = (self._files, *directories)
+        self._principal: str | None = None
+        self._handed = HandedOut()
+        self._views: dict[str, QueueManager] = {}
+
+    @property
+    def root(self) -> Path:
+        return self._root.path
+
+    # ------------------------------------------------------------ looking
+
+    def list(self) -> list[QueueInfo]:
+        """All queues, by name; under a principal those that it has some right on."""
+        entries = {entry.name: entry for each in reversed(self._directories) for entry in each.entries()}
+        seen = [name for name in entries if self._principal is None or self._rights(name)]
+        return [self._info(entries[name]) for name in sorted(seen)]
+
+    def find(self, name: str) -> QueueInfo:
+        """The queue of this name, or with this UUID; ``NoSuchQueue`` if there is none."""
+        entry = self._entry(name)
+        if entry is None:
+            self._permit_any("find", name)
+            raise NoSuchQueue(name, state=State.UNKNOWN, call="find", allowed=["create"])
+        self._permit_any("find", entry.name)
+        return self._info(entry)
+
+    def state(self, name: str) -> State:
+        """Its state; ``unknown`` if there is no such queue."""
+        entry = self._entry(name)
+        self._permit_any("state", name if entry is None else entry.name)
+        return State.UNKNOWN if entry is None else self._state(entry)
+
+    def _entry(self, name: str) -> Entry | None:
+        for directory in self._directories:
+            if not isinstance(name, str):
+                raise Misuse(f"a queue is named by a str, not {name!r}")
+            found = directory.find(name) or (directory.find_uuid(name) if _is_uuid(name) else None)
+            if found is not None:
+                return found
+        return None
+
+    def _state(self, entry: Entry) -> State:
+        return self._handed.state(entry.name, _at_rest(entry))
+
+    def _info(self, entry: Entry) -> QueueInfo:
+        return QueueInfo(
+            name=entry.name,
+            uuid=entry.uuid,
+            kind=entry.kind,
+            place=entry.place,
+            state=self._state(entry),
+            active=entry.active,
+            options=entry.options,
+            error=entry.error,
+        )
+
+    # ------------------------------------------------------------ making and changing
+
+    def create(self, name: str, **options: Any) -> QueueInfo:
+        """Make a queue, with the root's defaults for all that is not given: see ``QueueOptions``. It is there whole,
+        and configured, or not at all."""
+        check_name(name)
+        self._permit("create", name)
+        given = checked(options)
+        self._refuse_taken(name)
+        wanted = QueueOptions(**checked(self._placed({**self._root.settings().defaults, **given})))
+        noted = Noted(**{option: getattr(wanted, option) for option in OWN})
+        made = {option: getattr(wanted, option) for option in NAMES}
+        # Without the root's lock: a large queue takes long to make, and of those who make one of a name one wins.
+        KINDS[noted.kind].make(self._files.place(name), made, encode(noted))
+        self._handed.forget(name)
+        return self.find(name)
+
+    def _refuse_taken(self, name: str) -> None:
+        entry = self._files.find(name)
+        after(name, State.UNKNOWN if entry is None else self._state(entry), "create")
+
+    def configure(self, name: str, **changes: Any) -> QueueInfo:
+        """Other options for a queue that is not open: all of these changes are made, or none. ``Misuse`` for those that
+        are fixed when a queue is made; ``QueueInUse`` while somebody has it open, unless they are the manager's own."""
+        given = checked(changes)
+        with self._changing(name, "configure") as entry:
+            refuse_fixed(entry.name, given)
+            wanted = self._placed(given)
+            self._kind(entry).check(Path(entry.place), wanted)
+            if differences(entry.name, entry.options, wanted):
+                self._engage(Path(entry.place), self._kind(entry), wanted)
+            self._handed.forget(entry.name)
+        return self.find(entry.name)
+
+    def changes(self, name: str, **options: Any) -> dict[str, tuple[Any, Any]]:
+        """What ``configure`` would change: each option as it is, and as it would be."""
+        found = self.find(name)
+        new = differences(found.name, found.options, self._placed(checked(options)))
+        return {option: (getattr(found.options, option), value) for option, value in new.items()}
+
+    def _engage(self, place: Path, kind: Kind, wanted: dict[str, Any]) -> None:
+        """Note what is wanted, do it, note that it is so. Killed in between, whoever comes next does it again."""
+        before = read_noted(place)
+        note(place, msgspec.structs.replace(before, wanted=msgspec.to_builtins(wanted)))
+        try:
+            self._complete(place, kind)
+        except QueueInUse:
+            note(place, before)
+            raise
+
+    def _complete(self, place: Path, kind: Kind) -> None:
+        """Do what is noted as wanted; what cannot be done is not wanted any more. Only while others have the queue open
+        it stays as it is."""
+        noted = read_noted(place)
+        wanted = checked(noted.wanted or {})
+        own = {name: value for name, value in wanted.items() if name in OWN}
+        try:
+            kind.change(place, {name: wanted[name] for name in wanted.keys() - own.keys()}, busy_s=self._busy_s)
+        except QueueInUse:
+            raise
+        except (PenstockError, OSError):
+            note(place, msgspec.structs.replace(noted, wanted=None))
+            raise
+        note(place, msgspec.structs.replace(noted, wanted=None, **own))
+
+    def _settle(self, entry: Entry) -> None:
+        """Complete what a killed manager was changing, or leave it as it was. To be called with the root's lock."""
+        place = Path(entry.place)
+        if read_noted(place).wanted is None:  # another one was first
+            return
+        try:
+            self._complete(place, self._kind(entry))
+        except QueueInUse:
+            raise
+        except (PenstockError, OSError) as error:
+            log.warning("%s: a change of its options was cut short, and cannot be completed: %s", entry.name, error)
+
+    def rename(self, name: str, to: str) -> QueueInfo:
+        """Another name for a queue that nobody has open. One step: it has the old name or the new one."""
+        check_name(to)
+        self._permit("rename", to)
+        with self._changing(name, "rename") as entry:
+            self._refuse_taken(to)
+            self._refuse_loose_letters(entry)
+            self._kind(entry).rename(Path(entry.place), to=self._files.place(to), busy_s=self._busy_s)
+            self._handed.forget(entry.name)
+        return self.find(to)
+
+    def _refuse_loose_letters(self, entry: Entry) -> None:
+        """Dead letters are found by the names of queues: none may be left behind by a new one."""
+        letters = _letters_of(entry)
+        if entry.options.dead_letter == BESIDE and letters is not None and letters.exists():
+            raise Misuse(
+                f"{entry.name}: its dead letters are in {letters.name}, and would be left behind by another name; "
+                f"redrive them and destroy {letters.name}, or configure dead_letter={letters.name!r} first"
+            )
+        senders = [each.name for each in self._files.entries() if _letters_of(each) == Path(entry.place)]
+        if senders:
+            raise Misuse(f"{entry.name}: the dead letters of {', '.join(senders)} go here by its name; rename it not")
+
+    def activate(self, name: str) -> QueueInfo:
+        """Let messages in and out again."""
+        return self._set_active(name, "activate", True)
+
+    def deactivate(self, name: str) -> QueueInfo:
+        """From now on managers, of all processes, let nothing in or out; what was got can be finished. A get that waits
+        already may still bring a message."""
+        return self._set_active(name, "deactivate", False)
+
+    def _set_active(self, name: str, call: str, active: bool) -> QueueInfo:
+        with self._changing(name, call) as entry:
+            place = Path(entry.place)
+            note(place, msgspec.structs.replace(read_noted(place), active=active))
+        return self.find(entry.name)
+
+    def destroy(self, name: str) -> None:
+        """Delete a queue that nobody has open, with all its messages. Nothing else deletes anything."""
+        with self._changing(name, "destroy") as entry:
+            aside = self._root.place_of_destroyed()
+            self._kind(entry).remove(Path(entry.place), aside=aside, busy_s=self._busy_s)
+            self._handed.forget(entry.name)
+
+    @contextlib.contextmanager
+    def _changing(self, name: str, call: str) -> Iterator[Entry]:
+        """The entry of a queue of this root that is to be changed; nobody else changes anything meanwhile."""
+        with self._root.locked():
+            entry = self._files.find(name) or (self._files.find_uuid(name) if _is_uuid(name) else None)
+            if entry is None:
+                elsewhere = self._entry(name)
+                self._permit(call, name)
+                if elsewhere is not None:
+                    raise Misuse(f"{name}: not in {self.root}, but at {elsewhere.place}: {call} it where it is")
+                after(name, State.UNKNOWN, call)
+                raise AssertionError(f"{call} of a queue that is unknown")
+            self._permit(call, entry.name)
+            if entry.configuring:
+                self._settle(entry)
+                entry = self._files.find(entry.name) or entry
+            after(entry.name, self._state(entry), call)
+            yield entry
+
+    def _placed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """A dead-letter queue that is given by its name is the one in this root."""
+        letters = options.get("dead_letter", BESIDE)
+        if letters in (BESIDE, DELETE) or not isinstance(letters, str) or os.sep in letters:
+            return options
+        return {**options, "dead_letter": str(self._files.place(letters))}
+
+    def _kind(self, entry: Entry) -> Kind:
+        if entry.kind not in KINDS:
+            raise Misuse(f"{entry.name}: this version of Penstock knows no queues of the kind {entry.kind!r}")
+        return KINDS[entry.kind]
+
+    # ------------------------------------------------------------ opening and closing
+
+    def open(
+        self,
+        name: str,
+        *,
+        relationship: str = "both",
+        remote: bool = False,
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+    ) -> ManagedQueue:
+        """A queue of this name, or with this UUID, for a producer, a consumer or both. It can be opened several times.
+
+        ``remote``: for a client on another machine, which the queue's ``remote_clients`` allows or not.
+        """
+        check_relationship(relationship)
+        entry = self._entry(name)
+        self._permit_any("open", name if entry is None else entry.name)
+        if entry is not None and entry.configuring:
+            with self._root.locked():
+                self._settle(entry)
+            entry = self._entry(name)
+        if entry is None:
+            after(name, State.UNKNOWN, "open")
+            raise AssertionError("a queue that is unknown was opened")
+        place = _path_of(entry)
+        gate = self._gate(entry, relationship, remote)
+        self._handed.begin(entry.name, _at_rest(entry))
+        try:
+            inner = self._kind(entry).open(place, busy_s=self._busy_s, clock=clock, progress=progress)
+        except BaseException:
+            self._handed.end(entry.name, None)
+            raise
+        managed = ManagedQueue(inner, gate, place, self._handed.close)
+        self._handed.end(entry.name, managed)
+        return managed
+
+    def _gate(self, entry: Entry, relationship: str, remote: bool) -> Gate:
+        if not ROLES[relationship] & ROLES[entry.options.relationship]:
+            raise WrongRelationship(entry.name, relationship=relationship, call="open")
+        gate = Gate(
+            entry.name,
+            noted=functools.partial(read_noted, Path(entry.place)),
+            relationship=relationship,
+            remote=remote,
+            principal=self._principal,
+            rights=lambda: self._rights(entry.name),
+            changes=self._root.changes,
+        )
+        gate.check_client("open")
+        return gate
+
+    def close(self, name: str | None = None) -> None:
+        """Close a queue, wherever this manager has handed it out; all of them without a name. Deletes nothing."""
+        if name is None:
+            for view in self._views.values():
+                view.close()
+            opened = self._handed.opened()
+        else:
+            entry = self._entry(name)
+            called = name if entry is None else entry.name
+            self._permit_any("close", called)
+            opened = self._handed.opened(called)
+            if not opened:
+                self._handed.close_none(called, State.UNKNOWN if entry is None else _at_rest(entry))
+        for managed in opened:
+            managed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<QueueManager {self.root}{f' as {self._principal}' if self._principal else ''}>"
+
+    # ------------------------------------------------------------ defaults and permissions
+
+    @property
+    def defaults(self) -> QueueOptions:
+        """What a new queue gets for what ``create`` is not given."""
+        return QueueOptions(**self.own_defaults)
+
+    @property
+    def own_defaults(self) -> dict[str, Any]:
+        """Those of them that were set for this root."""
+        return checked(self._root.settings().defaults)
+
+    def set_defaults(self, **options: Any) -> QueueOptions:
+        """Other defaults for queues that are made in this root from now on, by any manager. What is not given is as
+        Penstock has it."""
+        self._permit("set_defaults", ANY_QUEUE)
+        given = msgspec.to_builtins(checked(options))
+        with self._root.locked():
+            self._root.change(defaults=given)
+        return self.defaults
+
+    def permissions(self) -> Grants:
+        """By principal, then by name or pattern of queues."""
+        self._permit_any("permissions", ANY_QUEUE)
+        return self._root.settings().permissions
+
+    def grant(self, principal: str, queues: str, rights: Iterable[str]) -> None:
+        """Let a principal do this on the queues of a name or pattern (``mail-*``), instead of what it may there
+        so far."""
+        granted = check_rights(list(rights) if not isinstance(rights, str) else rights)
+        self._set_rights("grant", principal, queues, granted)
+
+    def revoke(self, principal: str, queues: str) -> None:
+        """Take back what was granted on exactly this name or pattern."""
+        self._set_rights("revoke", principal, queues, [])
+
+    def _set_rights(self, call: str, principal: str, queues: str, rights: Sequence[Right]) -> None:
+        self._permit(call, ANY_QUEUE)
+        check_who("a principal", principal)
+        check_who("a pattern", queues)
+        with self._root.locked():
+            before = self._root.settings().permissions
+            after_it = {**before.get(principal, {}), queues: rights}
+            every = {**before, principal: {each: some for each, some in after_it.items() if some}}
+            self._root.change(permissions={each: some for each, some in every.items() if some})
+
+    def as_principal(self, name: str) -> QueueManager:
+        """This manager for a principal: every call on it, and on the queues that it opens, needs the right for it."""
+        check_who("a principal", name)
+        if self._principal is not None:
+            raise Misuse(f"this is the manager of {self._principal!r} already")
+        view = QueueManager(self.root, directories=self._directories[1:], busy_s=self._busy_s)
+        view._principal = name
+        return self._views.setdefault(name, view)  # of two threads one wins
+
+    def _permit(self, call: str, queue: str) -> None:
+        if self._principal is not None:
+            check(self._rights(queue), self._principal, call, queue)
+
+    def _permit_any(self, call: str, queue: str) -> None:
+        if self._principal is not None:
+            check_visible(self._rights(queue), self._principal, call, queue)
+
+    def _rights(self, queue: str) -> set[Right]:
+        """Of the principal. Without one nothing is checked."""
+        return (
+            set() if self._principal is None else rights_of(self._root.settings().permissions, self._principal, queue)
+        )
+
+
+def _at_rest(entry: Entry) -> State:
+    """The state of a queue that this manager has not opened."""
+    if entry.configuring:
+        return State.CONFIGURING
+    return State.CONFIGURED if entry.error is None else State.FAILED
+
+
+def _is_uuid(name: str) -> bool:
+    try:
+        return str(uuids.UUID(name)) == name.lower()
+    except ValueError:
+        return False
+
+
+def _path_of(entry: Entry) -> Path:
+    if "://" in entry.place:
+        raise Misuse(f"{entry.name}: it is at {entry.place}, and this version of Penstock opens only paths")
+    return Path(entry.place)
+
+
+def _letters_of(entry: Entry) -> Path | None:
+    """Where its dead letters go."""
+    if entry.options.dead_letter == DELETE:
+        return None
+    if entry.options.dead_letter == BESIDE:
+        return Path(entry.place + DEAD)
+    return Path(entry.options.dead_letter)
