@@ -219,7 +219,7 @@ def test_coroutines_that_wait_are_each_woken_for_what_they_want(live: Local) -> 
     async def run() -> list[Any]:
         asked: list[Any] = [{"type": "a"}, {"type": "b"}, {"key": "k"}, {"type": "b"}, {}]
         waiting = [asyncio.create_task(queue.aget(timeout=20, **wanted)) for wanted in asked]
-        while queue._mine().kernel.get(L.H_SLEEPERS) < 4:
+        while live.kernel(queue).get(L.H_SLEEPERS) < 4:
             await asyncio.sleep(0.001)
         for body, wanted in [
             (0, {"type": "b"}),

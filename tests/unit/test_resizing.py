@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.store import alone, resizing, rig
 from penstock.store import layout as L
-from penstock.store import resizing, rig
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles
 from penstock.timequeue import check_queue, repair_queue, resize_queue, restore_queue, upgrade_queue
@@ -451,7 +451,7 @@ def test_who_is_about_to_register_when_the_sizes_change_gets_the_new_queue(
 ) -> None:
     """Where the system does not say who has a file open, nobody knows of one that has only looked at the kernel."""
     penstock.create(path, slots=10, data_bytes=1 << 16, durability="relaxed").close()
-    monkeypatch.setattr(resizing, "is_open", lambda file: None)
+    monkeypatch.setattr(alone, "is_open", lambda file: None)
 
     class Killed(Exception): ...
 
