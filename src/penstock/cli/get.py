@@ -17,7 +17,7 @@ import penstock
 from penstock import Corrupt, LeaseLost, Message, QueueEmpty
 from penstock.cli.exits import NOTHING, OK
 from penstock.cli.opening import open_queue
-from penstock.cli.options import Json, QueuePath, examples
+from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
 from penstock.cli.output import FileOutlet, Outlet, complain, describe, progress
 from penstock.cli.signals import Held
 from penstock.cli.values import span_s
@@ -64,12 +64,8 @@ def get(
     lease: Annotated[
         float | None, typer.Option(parser=span_s, metavar="TIME", help="Keep them so long at most while writing.")
     ] = None,
-    type: Annotated[
-        list[str] | None, typer.Option("--type", help="Only messages of this type (repeat).", show_default=False)
-    ] = None,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", help="Only messages with this key (repeat).", show_default=False)
-    ] = None,
+    type: OnlyTypes = None,
+    key: OnlyKeys = None,
     raw: Annotated[bool, typer.Option("--raw", help="The bytes of the bodies alone, no newline after each.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file, as with --raw, instead of the terminal.")

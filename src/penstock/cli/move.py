@@ -10,7 +10,7 @@ from rich.progress import MofNCompleteColumn
 
 from penstock.cli.exits import NOTHING, OK
 from penstock.cli.opening import open_queue
-from penstock.cli.options import Json, QueuePath, examples
+from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
 from penstock.cli.output import progress, say, say_json
 
 EXAMPLES = examples(
@@ -23,12 +23,8 @@ EXAMPLES = examples(
 def move(
     queue: QueuePath,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory of the queue to move to.")],
-    type: Annotated[
-        list[str] | None, typer.Option("--type", help="Only those of this type (repeat).", show_default=False)
-    ] = None,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", help="Only those of this key (repeat).", show_default=False)
-    ] = None,
+    type: OnlyTypes = None,
+    key: OnlyKeys = None,
     reason: Annotated[str | None, typer.Option(help="Only dead letters with this reason.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many.")] = None,
     json: Json = False,

@@ -9,6 +9,12 @@ import typer
 
 QueuePath = Annotated[Path, typer.Argument(metavar="QUEUE", help="The queue's directory.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+OnlyTypes = Annotated[
+    list[str] | None, typer.Option("--type", help="Only messages of this type (repeat).", show_default=False)
+]
+OnlyKeys = Annotated[
+    list[str] | None, typer.Option("--key", help="Only messages with this key (repeat).", show_default=False)
+]
 Busy = Annotated[
     float,
     typer.Option(metavar="SECONDS", help="How long to wait for the queue's lock.", min=0.0),

@@ -9,7 +9,7 @@ import typer
 from penstock import Corrupt, Message
 from penstock.cli.exits import NO_QUEUE, OK, Failure, line_of
 from penstock.cli.opening import open_queue
-from penstock.cli.options import Json, QueuePath, examples
+from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
 from penstock.cli.output import complain, describe, flush, pause, preview, say, say_json
 from penstock.cli.values import span_s
 from penstock.timequeue.following import Following
@@ -26,8 +26,8 @@ def tail(
     queue: QueuePath,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with the last so many messages.")] = 10,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on with what is put from now on.")] = True,
-    type: Annotated[list[str] | None, typer.Option("--type", help="Only of this type; may be given again.")] = None,
-    key: Annotated[list[str] | None, typer.Option("--key", help="Only of this key; may be given again.")] = None,
+    type: OnlyTypes = None,
+    key: OnlyKeys = None,
     interval: Annotated[
         float, typer.Option(parser=span_s, metavar="TIME", help="How often to look.", show_default="200ms")
     ] = 0.2,

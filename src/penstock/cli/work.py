@@ -21,7 +21,7 @@ import typer
 import penstock
 from penstock.cli.exits import INTERRUPTED, NOTHING, OK, TERMINATED, USAGE, Failure
 from penstock.cli.opening import open_queue
-from penstock.cli.options import Json, QueuePath, examples
+from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
 from penstock.cli.output import complain, say_json
 from penstock.cli.values import span_s
 from penstock.cli.worker import UNUSABLE
@@ -309,12 +309,8 @@ def work(
         float | None,
         typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while the function works."),
     ] = None,
-    type: Annotated[
-        list[str] | None, typer.Option("--type", help="Only messages of this type (repeat).", show_default=False)
-    ] = None,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", help="Only messages with this key (repeat).", show_default=False)
-    ] = None,
+    type: OnlyTypes = None,
+    key: OnlyKeys = None,
     once: Annotated[
         bool, typer.Option("--once", help="One message and the end; exit code 1 if none is due, or if it failed.")
     ] = False,
