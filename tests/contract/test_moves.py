@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import time
 from pathlib import Path
@@ -298,3 +300,115 @@ def test_a_queue_is_not_its_own_dead_letter_queue(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="path"):
         penstock.create(tmp_path / "q", dead_letter=None)  # type: ignore[arg-type]
     assert not (tmp_path / "q").exists()
+
+
+def begun(queue: Queues, q: penstock.TimeQueue, to: Path, **how: Any) -> penstock.Message:
+    """A message whose mover is killed when it has noted the move, and nothing else."""
+    worker = queue.open(q)
+    message = take(worker)
+    worker._mine().begun.begin(BegunMove(str(to), [(message.number, message.slot)], **how))
+    queue.die(worker)
+    return message
+
+
+def test_what_an_interrupted_move_has_put_is_not_delivered_from_both(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the two queues. What was not put yet was no attempt."""
+    q, other = queue("one"), queue("two")
+    q.put_many([b"m", b"n"])
+    put = q._moves._put
+
+    def interrupted(*arguments: Any) -> Any:
+        put(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(q._moves, "_put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        q.move_all(to=other, limit=1)
+    monkeypatch.undo()
+    assert [(m.data, m.attempts) for m in q.get_many(9)] == [(b"n", 1)]
+    assert [m.data for m in other.get_many(9)] == [b"m"]
+
+
+@pytest.mark.parametrize("why", ["too large", "full", "itself", "gone"])
+def test_a_move_that_was_begun_and_is_refused_keeps_its_message_here(
+    queue: Queues, clock: SimulatedClock, why: str
+) -> None:
+    q = queue("one")
+    small = queue("two", slots=1, data_bytes=4096)
+    small.put(b"")
+    q.put(bytes(5000) if why == "too large" else b"m")
+    begun(queue, q, {"itself": q.path, "gone": q.path / "nowhere"}.get(why, small.path))
+    message = take(q)
+    assert message.attempts == 2 and not q._mine().begun.any()
+
+
+def test_a_move_that_fails_on_the_disk_leaves_no_note(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, other = queue("one"), queue("two")
+    q.put(b"m")
+
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(q._moves, "_put", full)
+    message = take(q)
+    with pytest.raises(OSError, match="full"):
+        message.move(to=other)
+    assert not q._mine().begun.any()
+    queue.die(q)
+    second = queue.open(q.path)
+    begun(queue, second, other.path)
+    monkeypatch.setattr(second._moves, "_put", full)
+    for _ in range(3):
+        assert is_empty(second)  # it waits
+        clock.advance(61)
+    assert len(second._mine().begun.names()) == 1
+    monkeypatch.undo()
+    assert is_empty(second)
+    assert take(other).data == b"m"
+
+
+def test_a_message_that_is_due_late_is_moved_once_however_late_that_is(
+    queue: Queues, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mover dies, and nobody gets it before it is due."""
+    q, other = queue("one"), queue("two")
+    q.put(b"m", delay=40 * 86_400)
+    worker = queue.open(q)
+    put = worker._moves._put
+
+    def dies(*arguments: Any) -> Any:
+        put(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(worker._moves, "_put", dies)
+    monkeypatch.setattr(worker._moves, "_give_back", lambda messages: None)
+    with pytest.raises(Killed):
+        worker.move_all(to=other)
+    queue.die(worker)
+    clock.advance(41 * 86_400)
+    assert is_empty(q) and [m.data for m in other.get_many(9)] == [b"m"]
+
+
+def test_a_dead_letter_goes_to_where_it_was_going(queue: Queues, clock: SimulatedClock) -> None:
+    """Whatever the queue's options say by now."""
+    q, other = queue("one"), queue("two")
+    q.put(b"m")
+    begun(queue, q, other.path, dead=True, reason="bad")
+    assert is_empty(q)
+    letter = take(other)
+    assert (letter.data, letter.reason) == (b"m", "bad")
+
+
+def test_notes_that_were_cut_short_are_swept_up_after_a_while(queue: Queues, clock: SimulatedClock) -> None:
+    q = queue("one")
+    folder = q.path / "moves"
+    folder.mkdir()
+    for name, age_s in (("old", 120), ("new", 0)):
+        (folder / name).write_bytes(b"{")
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    queue.open(q)
+    assert q._mine().begun.names() == ["new"]

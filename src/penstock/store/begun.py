@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import uuid
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from penstock.store import rig
 from penstock.store.files import make_folder, open_file, write_all
 
 FOLDER = "moves"
+WRITTEN_IN_S = 60.0
 
 
 class BegunMove(msgspec.Struct, frozen=True):
@@ -47,9 +49,19 @@ class BegunMoves:
         fd = open_file(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             write_all(fd, msgspec.json.encode(move), 0)
+        except BaseException:
+            self.end(name)
+            raise
         finally:
             os.close(fd)
         return name
+
+    def leave_out(self, name: str, move: BegunMove, number: int, slot: int) -> None:
+        """One of its messages is not on its way any more."""
+        others = [message for message in move.messages if message != (number, slot)]
+        if others:
+            self.begin(msgspec.structs.replace(move, messages=others))
+        self.end(name)
 
     def end(self, name: str) -> None:
         file = self._folder / name
@@ -71,6 +83,17 @@ class BegunMoves:
             return _decode((self._folder / name).read_bytes())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
+
+    def is_left_over(self, name: str) -> bool:
+        """Whether whoever was writing it died meanwhile."""
+        try:
+            return self.read(name) is None and time.time() - (self._folder / name).stat().st_mtime > WRITTEN_IN_S
+        except OSError:
+            return False
+
+    def messages(self) -> set[tuple[int, int]]:
+        """All that are on their way."""
+        return {message for name in self.names() if (move := self.read(name)) for message in move.messages}
 
     def of(self, number: int, slot: int) -> tuple[str, BegunMove] | None:
         """The move that this message is in."""

@@ -166,7 +166,11 @@ def sweep_moves(client: Client) -> None:
     """Moves that somebody else has finished."""
     for name in client.begun.names()[:SWEPT_AT_ONCE_MAX]:
         move = client.begun.read(name)
-        if move is not None and not any(_is_live(client, slot, number) for number, slot in move.messages):
+        if move is None:
+            over = client.begun.is_left_over(name)
+        else:
+            over = not any(_is_live(client, slot, number) for number, slot in move.messages)
+        if over:
             client.begun.end(name)
 
 

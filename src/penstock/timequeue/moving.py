@@ -24,6 +24,7 @@ from penstock.errors import (
     Misuse,
     PenstockError,
     QueueBusy,
+    QueueClosed,
     QueueExists,
     QueueFull,
     QueueNotFound,
@@ -96,10 +97,13 @@ class Moves:
             log.warning("%s: %s waits, since it could not be moved: %s", self._source.name, message.id, failure)
             consumer.park(message, PARKED_US)
 
-    def dead_letter(self, message: Message, reason: str, error: str | None = None) -> None:
-        """To the dead-letter queue; where those are deleted, away."""
+    def dead_letter(
+        self, message: Message, reason: str, error: str | None = None, begun: tuple[str, BegunMove] | None = None
+    ) -> None:
+        """To the dead-letter queue; where those are deleted, away. What was ``begun``, by a note, goes to where it was
+        going then."""
         client = self._source._mine()
-        if client.options.dead_letter == DELETE:
+        if client.options.dead_letter == DELETE and begun is None:
             self._source._consumer.remove((message,), L.T_DROPPED)
             return
         history = client.failures.read(message.number, message.slot)
@@ -110,10 +114,10 @@ class Moves:
         def dead(fields: dict[str, Any]) -> dict[str, Any]:
             return {**fields, "r": reason[:1000], "e": error or last, "y": history or None}
 
-        target = self.dead_letters(make_it=True)
+        target = self.target(begun[1].to) if begun else self.dead_letters(make_it=True)
         assert target is not None
-        begun = BegunMove(target.name, [(message.number, message.slot)], dead=True, reason=reason, error=error)
-        self._move(target, [message], begun, dead, now=True)
+        move = BegunMove(target.name, [(message.number, message.slot)], dead=True, reason=reason, error=error)
+        self._move(target, [message], move, dead, now=True, note=begun[0] if begun else None)
 
     def move(self, message: Message, to: TimeQueue | str | os.PathLike[str]) -> None:
         target = self.target(to)
@@ -121,7 +125,7 @@ class Moves:
 
     def finish(self, message: Message) -> bool:
         """Whether this message was on its way to another queue when its mover died: it is there now, or waits. If that
-        queue is gone, and what was there with it, it stays here."""
+        queue is gone or refuses it, it is not there: then it stays here, as if nobody had begun."""
         client = self._source._mine()
         found = client.begun.of(message.number, message.slot)
         if found is None:
@@ -129,19 +133,21 @@ class Moves:
         name, begun = found
         try:
             if begun.dead:
-                self.dead_letter(message, begun.reason, begun.error)
+                self.dead_letter(message, begun.reason, begun.error, found)
             else:
-                self._move_some(self.target(begun.to), [message], revive=begun.revive)
-        except QueueNotFound:
-            return False
+                change = _revived if begun.revive else _unchanged
+                self._move(self.target(begun.to), [message], begun, change, now=begun.revive, taken=True, note=name)
         except LeaseLost:  # somebody else's by now
             return True
+        except (QueueNotFound, QueueFull, Misuse) as refusal:
+            if isinstance(refusal, QueueClosed):
+                raise
+            client.begun.leave_out(name, begun, message.number, message.slot)
+            return False
         except (PenstockError, OSError) as failure:
             log.warning("%s: %s waits, since its move was not finished: %s", client.name, message.id, failure)
-            self._source._consumer.park(message, PARKED_US)
-            return True
-        if len(begun.messages) == 1:
-            client.begun.end(name)
+            with contextlib.suppress(LeaseLost):
+                self._source._consumer.park(message, PARKED_US)
         return True
 
     # ------------------------------------------------------------ many
@@ -176,11 +182,21 @@ class Moves:
                 if progress is not None:
                     progress(moved)
         except BaseException:
-            with contextlib.suppress(PenstockError):  # nobody was given them to work on: it was no attempt
-                source.unget(message for message in batch if message.state == PENDING)
+            with contextlib.suppress(PenstockError):
+                self._give_back([message for message in batch if message.state == PENDING])
             raise
         self._settle_or_warn()
         return moved
+
+    def _give_back(self, messages: list[Message]) -> None:
+        """Nobody was given them to work on: it was no attempt. But one that may be in the other queue keeps it: whoever
+        gets it next looks for the note."""
+        noted = self._source._mine().begun.messages()
+        for message in messages:
+            if (message.number, message.slot) in noted:
+                with contextlib.suppress(LeaseLost):
+                    self._source.release(message)
+        self._source.unget(m for m in messages if m.state == PENDING)
 
     def _goes_elsewhere(self, message: Message, target: TimeQueue) -> bool:
         """Whether its mover died on the way to another queue than this: then it goes there."""
@@ -211,8 +227,10 @@ class Moves:
         *,
         now: bool,
         taken: bool = False,
+        note: str | None = None,
     ) -> None:
-        """``taken``: only to be moved, so that this delivery is none that counts."""
+        """``taken``: only to be moved, so that this delivery is none that counts. ``note``: of one who died, which the
+        caller ends if it is refused."""
         source = self._source
         self._check_other(target)
         for message in messages:
@@ -222,16 +240,19 @@ class Moves:
             attempts = message.attempts - 1 if taken else message.attempts
             return self._entry(target, message, change, now, attempts, remembered)
 
-        note = source._mine().begun.begin(begun)
+        notes = source._mine().begun
+        name = note or notes.begin(begun)
         try:
             put = self._put(target, messages, entry_of)
         except (QueueBusy, SyncFailed):  # whether it is there is not known
             raise
-        except PenstockError:
-            source._mine().begun.end(note)
+        except (PenstockError, OSError):
+            if note is None:
+                notes.end(name)
             raise
         source._consumer.remove(messages, L.T_DEAD_LETTERED if begun.dead else L.T_MOVED_OUT)
-        source._mine().begun.end(note)
+        if len(begun.messages) == len(messages):
+            notes.end(name)
         with self._mutex:
             self._unsettled.append((target, [(item.key, item.number) for item in put if item.key]))
             enough = sum(len(keys) for _, keys in self._unsettled) >= SETTLED_AT_ONCE
@@ -292,7 +313,10 @@ class Moves:
         deliver_us = 0 if now or message.deliver_us <= now_us else message.deliver_us
         key = origin_key(fields["s"], target._mine().options.signature) if remembered else 0
         data = _encoded(meta.t, meta.k, meta.h, fields)
-        extra = Extra(fields, L.FLAG_SPECIAL | L.FLAG_REMEMBERED, key, now_us + MOVE_KEPT_US)
+        until_us = (
+            max(now_us, message.deliver_us) + MOVE_KEPT_US
+        )  # it may be finished by whoever gets it, when it is due
+        extra = Extra(fields, L.FLAG_SPECIAL | L.FLAG_REMEMBERED, key, until_us)
         item = made(message.data, message._codec, data, deliver_us, message.priority, extra)
         item.moved = functools.partial(self._require, message)
         return item
