@@ -25,10 +25,14 @@ from penstock import (
     WrongState,
 )
 from penstock.interface import Queue
-from penstock.manager import Entry, ManagedQueue, QueueOptions, State
+from penstock.manager import Entry, ManagedQueue, QueueOptions, State, kinds
+from penstock.manager import root as root_module
+from penstock.manager.directory import note, read_noted
 from penstock.manager.options import CHANGEABLE, FIXED, NAMES
 from penstock.manager.permissions import CALLS, Right
+from penstock.manager.root import DESTROYED
 from penstock.manager.states import ENDS, TRANSITIONS, after
+from penstock.timequeue import resize_queue
 
 SMALL: dict[str, Any] = {"data_bytes": 64 << 10, "durability": "relaxed"}
 
@@ -647,3 +651,101 @@ def test_names_are_looked_up_in_further_directories(manager: QueueManager, tmp_p
         with pytest.raises(Misuse, match="far: not in"):
             wide.destroy("far")
         assert (tmp_path / "far" / "kernel").exists()
+
+
+# ---------------------------------------------------------------- in each other's way
+
+
+def test_what_another_thread_has_opened_of_a_new_queue_can_be_closed(
+    manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came when the queue was there, and its maker was not through."""
+    opened: list[ManagedQueue] = []
+    forget = manager._handed.forget
+
+    def slow(name: str) -> None:
+        opened.append(manager.open(name))
+        forget(name)
+
+    monkeypatch.setattr(manager._handed, "forget", slow)
+    manager.create("orders")
+    monkeypatch.undo()
+    opened[0].close()
+    assert opened[0].closed and manager.state("orders") == State.CLOSED
+    manager.destroy("orders")
+
+
+def test_a_configure_that_was_killed_beside_an_open_queue_shuts_nobody_out(manager: QueueManager, root: Path) -> None:
+    manager.create("orders", lease=5)
+    with penstock.open(root / "orders"):
+        place = root / "orders"
+        note(place, msgspec.structs.replace(read_noted(place), wanted={"lease": 7}))
+        with QueueManager(root) as other:
+            assert other.state("orders") == State.CONFIGURING
+            with other.open("orders") as q:
+                q.put(b"m")
+            assert not other.deactivate("orders").active
+            assert other.activate("orders").active
+            with pytest.raises(QueueInUse):
+                other.configure("orders", lease=9)
+    assert manager.configure("orders", max_attempts=3).options.lease == 7
+
+
+def test_a_configure_that_was_half_done_when_somebody_came_is_done_later(
+    manager: QueueManager, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.create("orders", depth=100, lease=5)
+    came: list[penstock.TimeQueue] = []
+
+    def resize_then_somebody(place: Path, **sizes: Any) -> Any:
+        done = resize_queue(place, **sizes)
+        came.append(penstock.open(place))
+        return done
+
+    monkeypatch.setattr(kinds, "resize_queue", resize_then_somebody)
+    with pytest.raises(QueueInUse):
+        manager.configure("orders", depth=200, lease=7)
+    monkeypatch.undo()
+    came[0].close()
+    manager.open("orders").close()
+    found = manager.find("orders")
+    assert (found.options.depth, found.options.lease) == (200, 7)
+
+
+@pytest.mark.parametrize("name", ["manager.lock", "manager.json", "manager.changes.new", "penstock.toml"])
+def test_no_queue_has_the_name_of_a_managers_file(manager: QueueManager, name: str) -> None:
+    manager.create("orders")
+    for attempt in (lambda: manager.create(name), lambda: manager.rename("orders", name)):
+        with pytest.raises(Misuse, match="file of the manager"):
+            attempt()
+
+
+def test_a_queue_may_be_called_destroyed(manager: QueueManager, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is made, another manager clears up."""
+    make = kinds.make
+
+    def swept(place: Path, **options: Any) -> Path:
+        def sweep(_: int) -> None:
+            with QueueManager(root) as other:
+                other.set_defaults(**SMALL)
+
+        return make(place, **options, progress=sweep)
+
+    monkeypatch.setattr(kinds, "make", swept)
+    manager.create("destroyed", data_bytes=1 << 20)
+    assert [info.name for info in manager.list()] == ["destroyed"]
+
+
+def test_what_cannot_be_removed_stops_nobody(
+    manager: QueueManager, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = root / f"{DESTROYED}x"
+    left.mkdir()
+
+    def refused(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(root_module, "finish_removal", refused)
+    manager.create("orders")
+    assert not manager.deactivate("orders").active
+    assert "cannot be removed" in caplog.text and left.exists()

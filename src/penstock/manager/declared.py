@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import Misuse
-from penstock.manager.directory import check_name
+from penstock.manager.directory import check_new_name
 from penstock.manager.manager import QueueManager
 from penstock.manager.options import checked
 from penstock.manager.permissions import Grants, check_rights, check_who
@@ -58,7 +58,7 @@ def parse(said: dict[str, Any]) -> Declared:
     policies = {name: _options(f"policies.{name}", table) for name, table in _tables(said, "policies").items()}
     queues, inactive = {}, {}
     for name, table in _tables(said, "queues").items():
-        where = f"queues.{check_name(name)}"
+        where = f"queues.{check_new_name(name)}"
         given = dict(table)
         policy = given.pop("policy", None)
         if policy is not None and policy not in policies:

@@ -20,6 +20,10 @@ ENTRY = "entry.json"
 QUEUE = "queue"  # the kind of queue that is a directory of its own
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+# Files in a root, and those that replace them.
+TAKEN = frozenset(
+    file + end for file in ("manager.json", "manager.lock", "manager.changes", "penstock.toml") for end in ("", ".new")
+)
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,12 @@ def check_name(name: str) -> str:
     """Of a queue: also that of a folder."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Misuse(f"the name of a queue is letters, digits, '.', '_' and '-', not {name!r}")
+    return name
+
+
+def check_new_name(name: str) -> str:
+    if check_name(name) in TAKEN:
+        raise Misuse(f"{name} is the name of a file of the manager, and cannot be that of a queue")
     return name
 
 

@@ -38,9 +38,11 @@ class HandedOut:
         return here.state
 
     def forget(self, name: str) -> None:
-        """It is at rest, and in no state of ours."""
+        """It is at rest, and in no state of ours; unless another thread has opened it since."""
         with self._mutex:
-            self._here.pop(name, None)
+            here = self._here.get(name)
+            if here is not None and not here.opened and not here.opening:
+                del self._here[name]
 
     def opened(self, name: str | None = None) -> list[ManagedQueue]:
         with self._mutex:

@@ -16,13 +16,13 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchQueue, PenstockError, QueueInUse, WrongRelationship
+from penstock.errors import Misuse, NoSuchQueue, PenstockError, QueueBusy, QueueInUse, WrongRelationship
 from penstock.manager.directory import (
     Directory,
     Entry,
     FileDirectory,
     Noted,
-    check_name,
+    check_new_name,
     encode,
     note,
     read_noted,
@@ -50,7 +50,8 @@ from penstock.manager.permissions import (
     rights_of,
 )
 from penstock.manager.root import Root
-from penstock.manager.states import State, after
+from penstock.manager.states import TRANSITIONS, State, after
+from penstock.store.directory import read_options
 from penstock.store.files import Clock
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
@@ -153,7 +154,7 @@ class QueueManager:
     def create(self, name: str, **options: Any) -> QueueInfo:
         """Make a queue, with the root's defaults for all that is not given: see ``QueueOptions``. It is there whole,
         and configured, or not at all."""
-        check_name(name)
+        check_new_name(name)
         self._permit("create", name)
         given = checked(options)
         self._refuse_taken(name)
@@ -190,12 +191,13 @@ class QueueManager:
 
     def _engage(self, place: Path, kind: Kind, wanted: dict[str, Any]) -> None:
         """Note what is wanted, do it, note that it is so. Killed in between, whoever comes next does it again."""
-        before = read_noted(place)
+        before, sizes = read_noted(place), _sizes_of(place)
         note(place, msgspec.structs.replace(before, wanted=msgspec.to_builtins(wanted)))
         try:
             self._complete(place, kind)
-        except QueueInUse:
-            note(place, before)
+        except (QueueInUse, QueueBusy):
+            if _sizes_of(place) == sizes:  # else it is half done, and somebody will do the rest
+                note(place, before)
             raise
 
     def _complete(self, place: Path, kind: Kind) -> None:
@@ -206,28 +208,30 @@ class QueueManager:
         own = {name: value for name, value in wanted.items() if name in OWN}
         try:
             kind.change(place, {name: wanted[name] for name in wanted.keys() - own.keys()}, busy_s=self._busy_s)
-        except QueueInUse:
+        except (QueueInUse, QueueBusy):
             raise
         except (PenstockError, OSError):
             note(place, msgspec.structs.replace(noted, wanted=None))
             raise
         note(place, msgspec.structs.replace(noted, wanted=None, **own))
 
-    def _settle(self, entry: Entry) -> None:
-        """Complete what a killed manager was changing, or leave it as it was. To be called with the root's lock."""
+    def _settle(self, entry: Entry, call: str) -> None:
+        """Complete what a killed manager was changing, or leave it as it was. While others have the queue open it stays
+        wanted, which holds up only those who change it too. To be called with the root's lock."""
         place = Path(entry.place)
         if read_noted(place).wanted is None:  # another one was first
             return
         try:
             self._complete(place, self._kind(entry))
-        except QueueInUse:
-            raise
+        except (QueueInUse, QueueBusy):
+            if call not in TRANSITIONS[State.CONFIGURING]:
+                raise
         except (PenstockError, OSError) as error:
             log.warning("%s: a change of its options was cut short, and cannot be completed: %s", entry.name, error)
 
     def rename(self, name: str, to: str) -> QueueInfo:
         """Another name for a queue that nobody has open. One step: it has the old name or the new one."""
-        check_name(to)
+        check_new_name(to)
         self._permit("rename", to)
         with self._changing(name, "rename") as entry:
             self._refuse_taken(to)
@@ -284,7 +288,7 @@ class QueueManager:
                 raise AssertionError(f"{call} of a queue that is unknown")
             self._permit(call, entry.name)
             if entry.configuring:
-                self._settle(entry)
+                self._settle(entry, call)
                 entry = self._files.find(entry.name) or entry
             after(entry.name, self._state(entry), call)
             yield entry
@@ -321,7 +325,7 @@ class QueueManager:
         self._permit_any("open", name if entry is None else entry.name)
         if entry is not None and entry.configuring:
             with self._root.locked():
-                self._settle(entry)
+                self._settle(entry, "open")
             entry = self._entry(name)
         if entry is None:
             after(name, State.UNKNOWN, "open")
@@ -477,3 +481,8 @@ def _letters_of(entry: Entry) -> Path | None:
     if entry.options.dead_letter == BESIDE:
         return Path(entry.place + DEAD)
     return Path(entry.options.dead_letter)
+
+
+def _sizes_of(place: Path) -> tuple[int, int]:
+    options = read_options(place)
+    return options.slots, options.data_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -20,10 +21,12 @@ from penstock.store.counter import SharedCounter
 from penstock.store.directory import replace_file
 from penstock.store.files import Lock, open_file
 
+log = logging.getLogger("penstock")
+
 SETTINGS = "manager.json"
 LOCK = "manager.lock"
 CHANGES = "manager.changes"
-DESTROYED = ".destroyed."  # the beginning of the name of what is being deleted
+DESTROYED = ".~destroyed."  # the beginning of the name of what is being deleted; not that of a queue being made
 
 Value = TypeVar("Value")
 
@@ -90,4 +93,7 @@ class Root:
 
     def _sweep(self) -> None:
         for aside in self.path.glob(f"{DESTROYED}*"):
-            finish_removal(aside)
+            try:
+                finish_removal(aside)
+            except OSError as error:  # another user's, say: no reason to stop all others
+                log.warning("%s: what is left of a destroyed queue cannot be removed: %s", aside, error)

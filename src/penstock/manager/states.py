@@ -25,7 +25,13 @@ ENDS = frozenset({"configured", "opened", "closed", "failed"})
 
 TRANSITIONS: dict[State, dict[str, State]] = {
     State.UNKNOWN: {"create": State.CONFIGURING},
-    State.CONFIGURING: {"configured": State.CONFIGURED, "failed": State.CONFIGURED},  # as it was
+    State.CONFIGURING: {
+        "configured": State.CONFIGURED,
+        "failed": State.CONFIGURED,  # as it was
+        "open": State.OPENING,  # while others have it open, it cannot be completed, and is no reason to wait
+        "activate": State.CONFIGURING,
+        "deactivate": State.CONFIGURING,
+    },
     State.CONFIGURED: {
         "configure": State.CONFIGURING,
         "open": State.OPENING,
