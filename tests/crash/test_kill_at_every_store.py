@@ -15,6 +15,7 @@ from penstock.timequeue.puts import entry
 from tests.crash.rig import CHECKED_AGAIN, contents, every_step, in_child, killed_at
 from tests.pipes import Pipe
 from tests.snapshot import FAST, Snapshot
+from tests.thoroughness import KILLED_AT_EVERY
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
@@ -206,10 +207,10 @@ def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, sa
         if not killed_at(step, operate, lambda: prepare(saved.path)):
             return
         left = Snapshot(saved.path)
-        for repair_step in range(1, 2000):
+        for repair_step in range(1 + step % KILLED_AT_EVERY, 2000, KILLED_AT_EVERY):
             left.put_back()
             died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: saved.path)
-            again = not died or repair_step % CHECKED_AGAIN == 0
+            again = not died or repair_step // KILLED_AT_EVERY % CHECKED_AGAIN == 0
             assert contents(left.path, check_again=again) in (before, after)
             if not died:
                 break
