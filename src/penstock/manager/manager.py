@@ -126,9 +126,12 @@ class QueueManager:
         return State.UNKNOWN if entry is None else self._state(entry)
 
     def _entry(self, name: str) -> Entry | None:
-        for directory in self._directories:
-            if not isinstance(name, str):
-                raise Misuse(f"a queue is named by a str, not {name!r}")
+        return self._find_in(self._directories, name)
+
+    def _find_in(self, directories: Sequence[Directory], name: str) -> Entry | None:
+        if not isinstance(name, str):
+            raise Misuse(f"a queue is named by a str, not {name!r}")
+        for directory in directories:
             found = directory.find(name) or (directory.find_uuid(name) if _is_uuid(name) else None)
             if found is not None:
                 return found
@@ -278,9 +281,9 @@ class QueueManager:
     def _changing(self, name: str, call: str) -> Iterator[Entry]:
         """The entry of a queue of this root that is to be changed; nobody else changes anything meanwhile."""
         with self._root.locked():
-            entry = self._files.find(name) or (self._files.find_uuid(name) if _is_uuid(name) else None)
+            entry = self._find_in((self._files,), name)
             if entry is None:
-                elsewhere = self._entry(name)
+                elsewhere = self._find_in(self._directories[1:], name)  # it may have been made here just now
                 self._permit(call, name)
                 if elsewhere is not None:
                     raise Misuse(f"{name}: not in {self.root}, but at {elsewhere.place}: {call} it where it is")
