@@ -7,7 +7,7 @@ export VENV
 
 # What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the rest).
 TESTS      ?= tests
-TESTS_PURE ?= $(wildcard tests/unit tests/contract)
+TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
 PYTEST     ?= -q -n logical --dist worksteal
 # Interpreted, on files in memory where there is room for them: on a disk the compiled core has just been tested.
 MEMORY     := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
