@@ -111,6 +111,7 @@ cdef enum:
     T_PARKED = 0x14
     T_MOVED_OUT = 0x15
     T_MOVED_IN = 0x16
+    T_SERVICE_RECENT_US = 0x17
     STATS_WORDS = 0x200
     LIST_READY = 0x0
     LIST_TIMED = 0x10

@@ -135,6 +135,7 @@ T_DEDUPLICATED = 19  # puts of what was there already
 T_PARKED = 20  # given back for later, since the queue that they were to be moved to did not take them
 T_MOVED_OUT = 21  # moved to another queue, but for dead letters
 T_MOVED_IN = 22  # that came from another queue
+T_SERVICE_RECENT_US = 23  # from delivery to acknowledgement, lately, in microseconds
 STATS_WORDS = 512
 
 # ---------------------------------------------------------------- lists: heads and tails of the skip lists

@@ -240,6 +240,19 @@ def stats(client: Client) -> Stats:
     )
 
 
+class Gauge(NamedTuple):
+    """What routing looks at, for the price of a few loads: taken without the lock, so that they may be of two moments."""
+
+    waiting: int
+    pending: int
+    service_us: int  # from delivery to acknowledgement, lately; 0: nothing is known of it
+
+
+def gauge(client: Client) -> Gauge:
+    get = client.kernel.get
+    return Gauge(get(L.H_WAITING), get(L.H_PENDING), get(get(L.H_STATS_AT) + L.T_SERVICE_RECENT_US))
+
+
 class Glance(NamedTuple):
     """What a queue holds and has done, and how many have messages of it: clients by a lease, receivers by a claim."""
 

@@ -607,6 +607,10 @@ class TimeQueue(OpenQueue):
         """Waiting messages, due or not."""
         return self._mine().kernel.get(L.H_WAITING)
 
+    def gauge(self) -> administration.Gauge:
+        """How much waits, how much is being worked on, and for how long lately: without the lock."""
+        return administration.gauge(self._mine())
+
     def stats(self) -> Stats:
         client = self._mine()
         return client.turn(administration.stats, client)
