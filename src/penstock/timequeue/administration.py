@@ -241,7 +241,7 @@ def stats(client: Client) -> Stats:
 
 
 class Gauge(NamedTuple):
-    """What routing looks at, for the price of a few loads: taken without the lock, so that they may be of two moments."""
+    """What routing looks at, for the price of a few loads. Without the lock: they may be of two moments."""
 
     waiting: int
     pending: int
