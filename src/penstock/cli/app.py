@@ -21,6 +21,7 @@ from penstock.cli import (
     check,
     claims,
     completion,
+    console,
     create,
     doctor,
     exits,
@@ -29,6 +30,7 @@ from penstock.cli import (
     groups,
     import_,
     ls,
+    metrics,
     move,
     peek,
     publishers,
@@ -47,8 +49,8 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, peek, tail, ls, apply, stat, top, groups, cancel, purge, redrive, move, claims, publishers,
-    check, repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
+    create, put, get, work, peek, tail, ls, apply, stat, top, console, metrics, groups, cancel, purge, redrive, move,
+    claims, publishers, check, repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
 )  # fmt: skip
 
 

@@ -18,8 +18,12 @@ LOOKED_A_TURN_MAX = 256
 Place = tuple[int, int]  # key and number of the last one seen on a list
 
 
-def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None) -> Iterator[Message]:
+def browse(
+    client: Client, consumer: Consumer, *, state: str, limit: int | None, skip: int = 0
+) -> Iterator[Message]:
+    """``skip``: so many are passed over first, without being read."""
     left = -1 if limit is None else limit
+    behind = Skipped(skip)
     lists: list[tuple[int, ...]] = []
     if state in ("waiting", "all"):
         lists += [(L.LIST_READY + p, L.LIST_TIMED + p) for p in range(L.PRIORITIES - 1, -1, -1)]
@@ -28,8 +32,11 @@ def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None)
     for whiches in lists:
         places: dict[int, Place] = dict.fromkeys(whiches, (0, 0))
         while left != 0:
-            found = client.turn(_look, client, places, LOOKED_A_TURN_MAX if left < 0 else min(left, LOOKED_A_TURN_MAX))
+            most = LOOKED_A_TURN_MAX if left < 0 else min(left + behind.left, LOOKED_A_TURN_MAX)
+            found = client.turn(_look, client, places, most)
             for delivery, attempt_us, lease_us, owner in found:
+                if behind.one():
+                    continue
                 if client.closed:
                     raise QueueClosed(f"{client.name}: this queue object was closed while it was browsed")
                 kind = PENDING if owner else WAITING
@@ -40,20 +47,36 @@ def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None)
             if not found:
                 break
     if state in ("waiting", "all"):
-        for message in _browse_held(client, consumer):
+        for message in _browse_held(client, consumer, behind):
             if left == 0:
                 return
             left -= 1
             yield message
     if state in ("pending", "all"):
-        yield from _browse_claims(client, consumer, left)
+        yield from _browse_claims(client, consumer, left, behind)
 
 
-def _browse_held(client: Client, consumer: Consumer) -> Iterator[Message]:
+class Skipped:
+    """Messages that are passed over, until so many were."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def one(self) -> bool:
+        """Whether the next message is one of them."""
+        if self.left == 0:
+            return False
+        self.left -= 1
+        return True
+
+
+def _browse_held(client: Client, consumer: Consumer, behind: Skipped) -> Iterator[Message]:
     """Messages that wait for others of their exclusive key, key by key."""
     held = Held(client.kernel)
     while held.more:
         for delivery, attempt_us in client.turn(_look_at_held, client, held):
+            if behind.one():
+                continue
             if client.closed:
                 raise QueueClosed(f"{client.name}: this queue object was closed while it was browsed")
             message = consumer.read(delivery, attempt_us, 0, 0, WAITING)
@@ -66,7 +89,7 @@ def _look_at_held(client: Client, held: Held) -> list[tuple[Delivery, int]]:
     return [(kernel.delivery(slot), kernel.field(slot, L.S_ATTEMPT_US)) for slot in held.some(LOOKED_A_TURN_MAX)]
 
 
-def _browse_claims(client: Client, consumer: Consumer, left: int) -> Iterator[Message]:
+def _browse_claims(client: Client, consumer: Consumer, left: int, behind: Skipped) -> Iterator[Message]:
     """Claimed messages, receiver by receiver: pending without a lease."""
     claiming = Claiming(client.kernel)
     for entry in range(L.RECEIVERS):
@@ -76,13 +99,15 @@ def _browse_claims(client: Client, consumer: Consumer, left: int) -> Iterator[Me
             if not found:
                 break
             for delivery, attempt_us, claim in found:
+                place = (claim, delivery.slot, delivery.number)
+                if behind.one():
+                    continue
                 if client.closed:
                     raise QueueClosed(f"{client.name}: this queue object was closed while it was browsed")
                 message = consumer.read(delivery, attempt_us, 0, claiming.owner(entry), PENDING)
                 if message is not None and left != 0:
                     left -= 1
                     yield message
-                place = (claim, delivery.slot, delivery.number)
 
 
 def _look_at_claims(claiming: Claiming, entry: int, place: tuple[int, int, int]) -> list[tuple[Delivery, int, int]]:
@@ -133,3 +158,24 @@ def _look(client: Client, places: dict[int, Place], most: int) -> list[tuple[Del
         )
         heads[which] = order.follower(which, 0, slot)
     return found
+
+
+def seen(client: Client, consumer: Consumer, slot: int, number: int) -> Message | None:
+    """One message, wherever it is in its life; None if it is not in the queue any more."""
+    found = client.turn(_look_at_one, client, slot, number)
+    return None if found is None else consumer.read(*found)
+
+
+def _look_at_one(client: Client, slot: int, number: int) -> tuple[Delivery, int, int, int, str] | None:
+    kernel = client.kernel
+    if slot >= kernel.slots or kernel.number(slot) != number:
+        return None
+    state = kernel.state(slot)
+    if state not in (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED):
+        return None
+    lease_us = owner = 0
+    if state == L.STATE_PENDING:
+        lease_us = kernel.field(slot, L.S_LEASE_US) + client.clock.wall_us() - client.clock.boot_us()
+        owner = kernel.field(slot, L.S_OWNER)
+    attempt_us = kernel.field(slot, L.S_ATTEMPT_US)
+    return kernel.delivery(slot), attempt_us, lease_us, owner, WAITING if state == L.STATE_WAITING else PENDING
