@@ -9,9 +9,7 @@ import typer
 
 from penstock.cli.exits import NO_QUEUE, Failure
 
-RootPath = Annotated[
-    Path, typer.Argument(metavar="[ROOT]", help="The folder with the queues.", show_default="here")
-]
+RootPath = Annotated[Path, typer.Argument(metavar="[ROOT]", help="The folder with the queues.", show_default="here")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")]
 
 

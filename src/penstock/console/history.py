@@ -11,7 +11,7 @@ from typing import NamedTuple
 FINE_MAX = 1800  # an hour, a sample every two seconds
 COARSE_MAX = 1440  # a day of minutes
 COARSE_S = 60.0
-SAMPLES_MAX = 2_000_000  # of all queues together: 64 MB
+SAMPLES_MAX = 2_000_000  # of all queues together: 72 MB
 FINE_MIN = 60  # however many queues there are
 SLACK = 64  # dropped together: moving what is left costs the same for one as for many
 
@@ -25,6 +25,7 @@ class Sample(NamedTuple):
     puts: float  # a second
     acks: float
     retries: float
+    oldest_s: float
     late_s: float
 
 
@@ -81,7 +82,7 @@ class History:
 def thinned(samples: Sequence[Sample], start: float, end: float, most: int) -> list[Sample]:
     """At most one sample for each part of the span. A peak is what one looks for: it is kept, at its own time's part.
 
-    >>> quiet, peak = Sample(1.0, 2, 0, 0, 0, 0, 0), Sample(1.5, 9, 0, 0, 0, 0, 0)
+    >>> quiet, peak = Sample(1.0, 2, 0, 0, 0, 0, 0, 0), Sample(1.5, 9, 0, 0, 0, 0, 0, 0)
     >>> [each.waiting for each in thinned([quiet, peak], 0, 10, 5)]
     [9]
     """
@@ -91,7 +92,10 @@ def thinned(samples: Sequence[Sample], start: float, end: float, most: int) -> l
     parts: dict[int, list[Sample]] = {}
     for sample in samples:
         parts.setdefault(int((sample.at - start) / span), []).append(sample)
-    return [Sample(part[-1].at, *(_highest(column) for column in list(zip(*part, strict=True))[1:])) for part in parts.values()]
+    return [
+        Sample(part[-1].at, *(_highest(column) for column in list(zip(*part, strict=True))[1:]))
+        for part in parts.values()
+    ]
 
 
 def _highest(values: Sequence[float]) -> float:

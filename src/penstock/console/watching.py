@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -197,10 +196,6 @@ def sample_of(seen: Seen) -> Sample:
         puts=rates.get("puts", NAN),
         acks=rates.get("acks", NAN),
         retries=rates.get("retries", NAN),
+        oldest_s=seen.oldest_s or 0.0,
         late_s=seen.late_s or 0.0,
     )
-
-
-def known(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not a number, which JSON does not have."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}

@@ -18,9 +18,7 @@ LOOKED_A_TURN_MAX = 256
 Place = tuple[int, int]  # key and number of the last one seen on a list
 
 
-def browse(
-    client: Client, consumer: Consumer, *, state: str, limit: int | None, skip: int = 0
-) -> Iterator[Message]:
+def browse(client: Client, consumer: Consumer, *, state: str, limit: int | None, skip: int = 0) -> Iterator[Message]:
     """``skip``: so many are passed over first, without being read."""
     left = -1 if limit is None else limit
     behind = Skipped(skip)

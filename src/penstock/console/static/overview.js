@@ -134,7 +134,7 @@ export class Overview {
   }
 
   show(told, find) {
-    say(document.getElementById("root"), told.root);
+    say(document.getElementById("root"), `\u200e${told.root}`); // cut at its start, and yet read from left to right
     this.banner.hidden = !told.error;
     say(this.banner, told.error ?? "");
     const { totals } = told;

@@ -4,7 +4,8 @@ import { h, s, say } from "./elements.js";
 import { clock } from "./format.js";
 
 const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 22;
-const GAP_LOOKS = 4; // so many looks missing is a gap, not a straight line
+const GAP_LOOKS = 5; // so many looks missing is a gap, not a straight line
+const GAP_S = 20; // but a look that was slow is none
 
 // Round steps that divide a range into about `parts`.
 export function ticks(most, parts, steps = [1, 2, 2.5, 5, 10]) {
@@ -141,7 +142,7 @@ export class Plot {
   curve(field, filled) {
     const { at, interval_s, span_s } = this.samples;
     const values = this.samples[field];
-    const gap = Math.max(interval_s * GAP_LOOKS, (span_s / 360) * GAP_LOOKS, at.length && span_s > 3700 ? 190 : 0);
+    const gap = Math.max(interval_s * GAP_LOOKS, (span_s / 360) * GAP_LOOKS, span_s > 3600 ? 190 : GAP_S);
     const runs = [];
     values.forEach((value, i) => {
       if (value === null) return runs.push([]);
@@ -156,7 +157,7 @@ export class Plot {
       area += `M${this.x(run[0][0]).toFixed(1)},${base}L${points.join("L")}L${this.x(run.at(-1)[0]).toFixed(1)},${base}Z`;
     }
     const drawn = s("path", { class: "line", d: line });
-    drawn.style.stroke = `var(--${field === "late_s" ? "late" : field})`;
+    drawn.style.stroke = `var(--${field})`;
     return filled ? [s("path", { class: `area k-${field}`, d: area }), drawn] : [drawn];
   }
 

@@ -27,8 +27,8 @@ export class QueueView {
     this.skip = 0;
     this.plots = [
       new Plot({ title: "Depth", lines: [["waiting", "waiting"], ["pending", "in work"]], format: count, axis: short }),
-      new Plot({ title: "Messages a second", lines: [["puts", "put"], ["acks", "acknowledged"], ["retries", "came back"]], format: rate, axis: short, filled: false }),
-      new Plot({ title: "Lateness of the next message", lines: [["late_s", "due for"]], format: span, spans: true }),
+      new Plot({ title: "Messages a second", lines: [["puts", "put"], ["acks", "acked"], ["retries", "came back"]], format: rate, axis: short, filled: false }),
+      new Plot({ title: "Lateness: due for", lines: [["oldest_s", "the oldest"], ["late_s", "the next"]], format: span, axis: (value) => span(value).replace(".0 ", " "), spans: true }),
     ];
     this.build();
     this.list();
@@ -48,8 +48,8 @@ export class QueueView {
     }
     this.spans = SPANS.map(([name, seconds]) => h("button", { type: "button", "aria-pressed": String(seconds === this.span), onclick: () => this.over(seconds) }, name));
     this.tabs = STATES.map(([state, name]) => h("button", { type: "button", role: "tab", "aria-selected": String(state === this.state), onclick: () => this.choose(state) }, name));
-    this.people = h("div", { class: "body" });
-    this.options = h("dl", { class: "facts" });
+    this.people = h("div");
+    this.options = h("div", { class: "columns" });
     this.figures = h("div", { class: "columns" });
     this.members = h("section", { class: "card", hidden: true });
     this.times = h("section", { class: "card", hidden: true });
@@ -61,9 +61,8 @@ export class QueueView {
         h("header", {}, h("h2", {}, "Over time"), h("div", { class: "segments", role: "group", "aria-label": "Span" }, this.spans)),
         h("div", { class: "plots" }, this.plots.map((plot) => plot.element))),
       this.members, this.times, this.messagesCard(),
-      h("div", { class: "two" },
-        h("section", { class: "card" }, h("header", {}, h("h2", {}, "Clients")), this.people),
-        h("section", { class: "card" }, h("header", {}, h("h2", {}, "Options")), h("div", { class: "body" }, this.options))),
+      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Clients")), this.people),
+      h("details", { class: "card" }, h("summary", {}, "Options"), h("div", { class: "body" }, this.options)),
       h("details", { class: "card" }, h("summary", {}, "All figures"), h("div", { class: "body" }, this.figures)));
   }
 
@@ -163,7 +162,7 @@ export class QueueView {
     if (!known.length) return;
     const head = ["", "Half below", "90 % below", "99 % below", "Most", "Mean", "Messages"];
     this.times.replaceChildren(h("header", {}, h("h2", {}, "How long it takes")),
-      h("table", { class: "stack times" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
+      h("table", { class: "stack times" }, h("colgroup", {}, head.map((_, i) => h("col", { class: i ? "" : "c-wide" }))), h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
         h("tbody", {}, known.map(([field, name]) => {
           const { p50_s, p90_s, p99_s, max_s, mean_s, count: messages } = stats[field];
           const cells = [span(p50_s), span(p90_s), span(p99_s), span(max_s), span(mean_s), count(messages)];
@@ -175,12 +174,12 @@ export class QueueView {
     const said = JSON.stringify(people.map((each) => [each.client, each.pid, each.holds])) + (people.length ? Math.floor(now / 10) : "");
     if (said === this.saidPeople) return;
     this.saidPeople = said;
-    if (!people.length) return this.people.replaceChildren(h("span", { class: "muted" }, "Nobody has it open."));
+    if (!people.length) return this.people.replaceChildren(h("div", { class: "body muted" }, "Nobody has it open."));
     this.people.replaceChildren(h("table", { class: "people" },
       h("thead", {}, h("tr", {}, h("th", {}, "Process"), h("th", { class: "num" }, "Has messages"), h("th", { class: "num" }, "Since"))),
       h("tbody", {}, people.slice(0, 50).map((each) => h("tr", {}, h("td", { class: "mono" }, String(each.pid)), h("td", { class: "num" }, count(each.holds)),
         h("td", { class: "num", title: moment(each.since_us / 1e6) }, distance(each.since_us / 1e6, now)))))),
-      people.length > 50 ? h("p", { class: "muted" }, `and ${people.length - 50} more`) : "");
+      people.length > 50 ? h("p", { class: "body muted" }, `and ${people.length - 50} more`) : "");
   }
 
   showOptions(queue) {
@@ -189,7 +188,7 @@ export class QueueView {
       this.saidOptions = said;
       const facts = { uuid: queue.uuid, ...queue.options };
       this.options.replaceChildren(...Object.entries(facts).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length))
-        .flatMap(([name, value]) => [h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, this.readable(name, value))]));
+        .map(([name, value]) => h("div", {}, h("span", {}, name.replaceAll("_", " ")), h("span", {}, this.readable(name, value)))));
     }
     const stats = Object.entries(queue.stats).filter(([, value]) => value === null || typeof value !== "object");
     if (this.figures.children.length !== stats.length) {
