@@ -163,7 +163,8 @@ def test_every_call_in_every_state_is_in_the_table(manager: QueueManager) -> Non
         "deactivate": lambda name: manager.deactivate(name),
         "destroy": lambda name: manager.destroy(name),
     }
-    assert set(calls) == {call for each in TRANSITIONS.values() for call in each} - ENDS
+    of_macros = {"add_member", "remove_member"}  # see test_membership.py
+    assert set(calls) | of_macros == {call for each in TRANSITIONS.values() for call in each} - ENDS
     ends = {"open": State.OPEN, "close": State.CLOSED, "configure": State.CONFIGURED, "create": State.CONFIGURED}
     number = 0
     for state in (State.UNKNOWN, State.CONFIGURED, State.OPEN, State.CLOSED, State.FAILED):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.errors import Misuse, NotAQueue, PenstockError, QueueNotFound
+from penstock.manager.membership import MACRO, Leaf, MacroOptions, leaves
 from penstock.manager.options import OWN, QueueOptions, of_stored
 from penstock.manager.root import read
 from penstock.store.directory import mode_of, read_options, replace_file
@@ -36,6 +37,8 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True):
     remote_clients: bool = True
     active: bool = True
     wanted: dict[str, Any] | None = None  # while its options are being changed: what they will be
+    uuid: str | None = None  # of a macro queue, which has no queue.json
+    macro: MacroOptions | None = None  # what a macro queue is made of
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     active: bool = True
     configuring: bool = False
     error: str | None = None
+    macro: MacroOptions | None = None  # of a macro queue
 
 
 class Directory(Protocol):
@@ -119,6 +123,8 @@ def describe(path: Path) -> Entry:
     noted, error = Noted(), None
     try:
         noted = read_noted(path)
+        if noted.kind == MACRO:
+            return _describe_macro(path, noted)
         options = of_stored(read_options(path), mode_of(path), own_of(noted))
         uuid: str | None = read_options(path).uuid
     except (PenstockError, OSError) as found:
@@ -133,6 +139,28 @@ def describe(path: Path) -> Entry:
         configuring=noted.wanted is not None,
         error=error,
     )
+
+
+def _describe_macro(path: Path, noted: Noted) -> Entry:
+    return Entry(
+        name=path.name,
+        uuid=noted.uuid,
+        kind=noted.kind,
+        place=str(path),
+        options=QueueOptions(**own_of(noted)),
+        active=noted.active,
+        macro=noted.macro or MacroOptions(),
+    )
+
+
+def members_of(path: Path) -> list[Leaf]:
+    """The queues behind the one at a path, as it is written down now: of a macro queue all of its members, through the
+    macro queues among them; of a plain queue itself. ``QueueNotFound`` if there is nothing."""
+    files = FileDirectory(path.parent)
+    entry = files.find(path.name)
+    if entry is None:
+        raise QueueNotFound(f"{path}: there is no queue here")
+    return leaves(entry, files.find)
 
 
 def own_of(noted: Noted) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.errors import Misuse
 from penstock.interface import Queue
 from penstock.manager.directory import ENTRY, QUEUE
+from penstock.manager.membership import MACRO
 from penstock.manager.options import OWN, SIZES
 from penstock.store.alone import change_habits, move_queue, remove_queue
 from penstock.store.files import Clock
@@ -66,4 +68,26 @@ class PlainQueue:
         remove_queue(place, aside=aside, busy_s=busy_s)
 
 
-KINDS: dict[str, Kind] = {QUEUE: PlainQueue()}
+class SeveralQueues:
+    """A macro queue: a directory without messages of its own. It is made and changed by ``macros.py``."""
+
+    def make(self, place: Path, options: Mapping[str, Any], entry: bytes) -> None:
+        raise AssertionError("a macro queue is made from its members")
+
+    def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue:
+        raise Misuse(f"{place}: macro queues cannot be opened yet")
+
+    def check(self, place: Path, changes: Mapping[str, Any]) -> None:
+        raise AssertionError("a macro queue is checked with its members")
+
+    def change(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
+        raise AssertionError("a macro queue is changed by one write")
+
+    def rename(self, place: Path, *, to: Path, busy_s: float) -> None:
+        move_queue(place, to=to, busy_s=busy_s)
+
+    def remove(self, place: Path, *, aside: Path, busy_s: float) -> None:
+        remove_queue(place, aside=aside, busy_s=busy_s)
+
+
+KINDS: dict[str, Kind] = {QUEUE: PlainQueue(), MACRO: SeveralQueues()}

@@ -29,7 +29,9 @@ from penstock.manager.directory import (
 )
 from penstock.manager.handed import HandedOut
 from penstock.manager.kinds import KINDS, Kind, Progress
+from penstock.manager.macros import Macros
 from penstock.manager.managed import ROLES, Gate, ManagedQueue
+from penstock.manager.membership import MACRO, MacroOptions, Member
 from penstock.manager.options import (
     NAMES,
     OWN,
@@ -71,6 +73,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     active: bool
     options: QueueOptions
     error: str | None = None
+    macro: MacroOptions | None = None  # of a macro queue: its members and policies
 
 
 class QueueManager:
@@ -93,6 +96,7 @@ class QueueManager:
         self._busy_s = check_seconds("busy_s", busy_s)
         self._root = Root(queue_path(root), busy_s=self._busy_s)
         self._files = FileDirectory(self._root.path)
+        self._macros = Macros(self._files)
         self._directories: tuple[Directory, ...] = (self._files, *directories)
         self._principal: str | None = None
         self._handed = HandedOut()
@@ -150,6 +154,7 @@ class QueueManager:
             active=entry.active,
             options=entry.options,
             error=entry.error,
+            macro=entry.macro,
         )
 
     # ------------------------------------------------------------ making and changing
@@ -173,12 +178,62 @@ class QueueManager:
         entry = self._files.find(name)
         after(name, State.UNKNOWN if entry is None else self._state(entry), "create")
 
+    def create_macro(
+        self, name: str, members: Iterable[str | Member | tuple[str, int]] = (), **options: Any
+    ) -> QueueInfo:
+        """Make a macro queue: several queues of this root as one. ``members`` are names, or names with priorities.
+
+        ``producing`` says which of them gets a message: "first-available", "copy-to-all", "fastest", "shortest" or
+        "round-robin"; ``consuming`` of which one is got: "member-priority", "message-priority", "oldest" or
+        "round-robin". ``relationship`` and ``remote_clients`` are as of a queue.
+
+        >>> import penstock
+        >>> manager = penstock.QueueManager(path)
+        >>> infos = [manager.create(name) for name in ("urgent", "normal")]
+        >>> info = manager.create_macro("work", [("urgent", 2), ("normal", 1)])
+        >>> with manager.open("normal") as normal, manager.open("urgent") as urgent, manager.open("work") as work:
+        ...     ids = normal.put("later"), urgent.put("now")
+        ...     [work.get().body, work.get().body]
+        ['now', 'later']
+        """
+        check_new_name(name)
+        self._permit("create", name)
+        self._refuse_taken(name)
+        with self._root.locked():  # no member is destroyed or renamed meanwhile
+            self._macros.make(name, {**options, "members": members})
+        self._handed.forget(name)
+        return self.find(name)
+
+    def add_member(self, macro: str, member: str, *, priority: int = 0) -> QueueInfo:
+        """One more member for a macro queue, open or not. Who is blocked in a call on it counts on it from now on."""
+        with self._changing(macro, "add_member") as entry:
+            self._macros.add(entry, self._called(member), priority)
+        return self.find(entry.name)
+
+    def remove_member(self, macro: str, member: str) -> QueueInfo:
+        """It is a member no longer; its messages stay in it. What was got of it through the macro queue can be
+        finished."""
+        with self._changing(macro, "remove_member") as entry:
+            self._macros.remove(entry, self._called(member))
+        return self.find(entry.name)
+
+    def _called(self, name: str) -> str:
+        """The name of a queue of this root that is given by its name or UUID."""
+        entry = self._find_in((self._files,), name)
+        return name if entry is None else entry.name
+
     def configure(self, name: str, **changes: Any) -> QueueInfo:
         """Other options for a queue that is not open: all of these changes are made, or none. ``Misuse`` for those that
-        are fixed when a queue is made; ``QueueInUse`` while somebody has it open, unless they are the manager's own."""
-        given = checked(changes)
+        are fixed when a queue is made; ``QueueInUse`` while somebody has it open, unless they are the manager's own.
+        Those of a macro queue can be changed while others have it open, and count for them at once."""
         with self._changing(name, "configure") as entry:
+            if entry.kind == MACRO:
+                self._macros.change(entry, changes)
+                self._handed.forget(entry.name)
+                return self.find(entry.name)
+            given = checked(changes)
             refuse_fixed(entry.name, given)
+            self._macros.check_member(entry, {name: value for name, value in given.items() if name in OWN})
             wanted = self._placed(given)
             self._kind(entry).check(Path(entry.place), wanted)
             if differences(entry.name, entry.options, wanted):
@@ -189,6 +244,9 @@ class QueueManager:
     def changes(self, name: str, **options: Any) -> dict[str, tuple[Any, Any]]:
         """What ``configure`` would change: each option as it is, and as it would be."""
         found = self.find(name)
+        entry = self._files.find(found.name)
+        if entry is not None and entry.kind == MACRO:
+            return self._macros.differences(entry, options)
         new = differences(found.name, found.options, self._placed(checked(options)))
         return {option: (getattr(found.options, option), value) for option, value in new.items()}
 
@@ -238,6 +296,7 @@ class QueueManager:
         self._permit("rename", to)
         with self._changing(name, "rename") as entry:
             self._refuse_taken(to)
+            self._macros.refuse_member(entry.name, "rename")
             self._refuse_loose_letters(entry)
             self._kind(entry).rename(Path(entry.place), to=self._files.place(to), busy_s=self._busy_s)
             self._handed.forget(entry.name)
@@ -246,6 +305,8 @@ class QueueManager:
     def _refuse_loose_letters(self, entry: Entry) -> None:
         """Dead letters are found by the names of queues: none may be left behind by a new one."""
         letters = _letters_of(entry)
+        if entry.kind == MACRO:
+            return
         if entry.options.dead_letter == BESIDE and letters is not None and letters.exists():
             raise Misuse(
                 f"{entry.name}: its dead letters are in {letters.name}, and would be left behind by another name; "
@@ -271,8 +332,10 @@ class QueueManager:
         return self.find(entry.name)
 
     def destroy(self, name: str) -> None:
-        """Delete a queue that nobody has open, with all its messages. Nothing else deletes anything."""
+        """Delete a queue that nobody has open, with all its messages. Nothing else deletes anything. Of a macro queue
+        the members stay as they are."""
         with self._changing(name, "destroy") as entry:
+            self._macros.refuse_member(entry.name, "destroy")
             aside = self._root.place_of_destroyed()
             self._kind(entry).remove(Path(entry.place), aside=aside, busy_s=self._busy_s)
             self._handed.forget(entry.name)
@@ -479,7 +542,7 @@ def _path_of(entry: Entry) -> Path:
 
 def _letters_of(entry: Entry) -> Path | None:
     """Where its dead letters go."""
-    if entry.options.dead_letter == DELETE:
+    if entry.options.dead_letter == DELETE or entry.kind == MACRO:
         return None
     if entry.options.dead_letter == BESIDE:
         return Path(entry.place + DEAD)

@@ -43,6 +43,7 @@ CALLS: dict[str, Call] = {
     **dict.fromkeys(("browse", "groups", "qsize", "stats"), LOOK),
     **dict.fromkeys(("cancel", "purge", "redrive"), MANAGE),
     **dict.fromkeys(("create", "configure", "rename", "destroy", "activate", "deactivate"), MANAGE),
+    **dict.fromkeys(("add_member", "remove_member"), MANAGE),
     **dict.fromkeys(("set_defaults", "grant", "revoke"), MANAGE),
 }
 

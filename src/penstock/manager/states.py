@@ -33,6 +33,8 @@ TRANSITIONS: dict[State, dict[str, State]] = {
         "deactivate": State.CONFIGURING,
     },
     State.CONFIGURED: {
+        "add_member": State.CONFIGURED,
+        "remove_member": State.CONFIGURED,
         "configure": State.CONFIGURING,
         "open": State.OPENING,
         "rename": State.CONFIGURED,
@@ -46,11 +48,15 @@ TRANSITIONS: dict[State, dict[str, State]] = {
         "opened": State.OPEN,
         "failed": State.OPEN,  # one more was to be opened; the others still are
         "close": State.CLOSING,
+        "add_member": State.OPEN,
+        "remove_member": State.OPEN,
         "activate": State.OPEN,
         "deactivate": State.OPEN,
     },
     State.CLOSING: {"closed": State.CLOSED, "failed": State.FAILED},
     State.CLOSED: {
+        "add_member": State.CLOSED,
+        "remove_member": State.CLOSED,
         "configure": State.CONFIGURING,
         "open": State.OPENING,
         "rename": State.CONFIGURED,

@@ -88,7 +88,7 @@ def change_habits(where: Path, changes: dict[str, Any], *, busy_s: float) -> Non
 def move_queue(where: Path, *, to: Path, busy_s: float) -> None:
     """Another name in the same folder. One step: a queue is at the old place or at the new one."""
     with locked(where, busy_s) as clients:
-        refuse_others(where, read_options(where), clients)
+        _refuse_others_of_any(where, clients)
         _rename(where, to)
 
 

@@ -52,6 +52,11 @@ def read_options(path: Path) -> Options:
             raise NotAQueue(
                 f"{path}: the queue is incomplete: {path / QUEUE_JSON} is missing; run `penstock repair {path}`"
             ) from None
+        if (path / NOTIFY).exists():
+            raise NotAQueue(
+                f"{path}: a macro queue, which has no messages of its own; open it with penstock.MacroQueue({path!s}), "
+                f"or by its name with a manager of {path.parent}"
+            ) from None
         raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
     except OSError as error:
         raise NotAllowed(f"{path}: {QUEUE_JSON} cannot be read: {error}") from error
@@ -248,6 +253,42 @@ def create_directory(
             os.close(making)
         for folder in made:
             remove_tree(folder)
+
+
+def create_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """A directory that has no messages of its own, but these files and those that a queue has for locking and waking:
+    there whole or not at all."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise QueueExists(f"{path}: there is something here already")
+    aside = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    _sweep_unfinished(path)
+    os.mkdir(aside)
+    making = open_file(aside / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        syscalls.try_lock_file(making)  # for as long as we live and make
+        make_folder(aside / NOTIFY)
+        for name in (CLIENTS, f"{NOTIFY}/{WAKEUP}"):
+            os.close(open_file(aside / name, os.O_RDWR | os.O_CREAT))
+        for name, data in files.items():
+            write_new(aside / name, data)
+        sync_directory(aside)
+        rig.effect(rig.RENAME, str(aside))
+        os.rename(aside, path)
+    except OSError as error:
+        remove_tree(aside)
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise QueueExists(f"{path}: there is something here already") from error
+        raise
+    finally:
+        os.close(making)
+    sync_directory(path.parent)
+
+
+def touch(path: Path) -> None:
+    """Tell those who watch the notification file of a directory that there is news."""
+    rig.effect(rig.WAKE, str(path / NOTIFY / WAKEUP))
+    with contextlib.suppress(OSError):  # a hint: who sleeps looks within a second
+        os.utime(path / NOTIFY / WAKEUP)
 
 
 def _give_rights(folder: Path, mode: int | None) -> None:

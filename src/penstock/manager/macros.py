@@ -1,0 +1,133 @@
+"""Owns what a manager does with macro queues: made, given other members and policies, and told to those who have them
+open. What may be a member of what is ``membership.py``'s; a macro queue at work is ``macro.py``'s. Never touches a
+message, nor a member's files.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Misuse
+from penstock.manager.directory import ENTRY, Entry, FileDirectory, Noted, encode, note, read_noted
+from penstock.manager.membership import (
+    MACRO,
+    POLICIES,
+    MacroOptions,
+    Member,
+    check_members,
+    check_priority,
+    macro_options,
+)
+from penstock.manager.options import OWN, QueueOptions, checked
+from penstock.store.directory import create_folder, touch
+
+OPTIONS = (*OWN, *POLICIES, "members")  # all that can be said of a macro queue; any of it can be changed later
+
+
+class Macros:
+    """The macro queues of one root. Whoever changes one has the root's lock, but for making one."""
+
+    def __init__(self, files: FileDirectory) -> None:
+        self._files = files
+
+    def make(self, name: str, given: Mapping[str, Any]) -> None:
+        """There whole, or not at all; two who make one of a name at the same time are told apart by the folder."""
+        own, options = split(given)
+        check_members(name, options, own, self._files.find)
+        noted = Noted(kind=MACRO, uuid=str(uuids.uuid4()), macro=options, **own)
+        create_folder(self._files.place(name), {ENTRY: encode(noted)})
+
+    def change(self, entry: Entry, given: Mapping[str, Any]) -> None:
+        """Other options: all of them, or none. Those who are blocked in calls on it are woken."""
+        place = Path(entry.place)
+        before = read_noted(place)
+        assert before.macro is not None
+        own, options = split({**_said(before), **given})
+        check_members(entry.name, options, own, self._files.find)
+        for macro in self._holders(entry.name):
+            self._check_holder(macro, entry, own, options)
+        note(place, msgspec.structs.replace(before, macro=options, **own))
+        touch(place)
+
+    def _check_holder(self, macro: Entry, entry: Entry, own: Mapping[str, Any], options: MacroOptions) -> None:
+        """A macro queue that this one is a member of is still right when this one has changed."""
+        assert macro.macro is not None
+        changed = msgspec.structs.replace(entry, macro=options, options=QueueOptions(**own))
+
+        def find(name: str) -> Entry | None:
+            return changed if name == entry.name else self._files.find(name)
+
+        check_members(macro.name, macro.macro, own_of(macro), find)
+
+    def check_member(self, entry: Entry, own: Mapping[str, Any]) -> None:
+        """``Misuse`` if other options of its own would make a queue unfit for a macro queue that it is in."""
+        changed = msgspec.structs.replace(entry, options=msgspec.structs.replace(entry.options, **own))
+        for macro in self._holders(entry.name):
+            assert macro.macro is not None
+            check_members(
+                macro.name,
+                macro.macro,
+                own_of(macro),
+                lambda name: changed if name == entry.name else self._files.find(name),
+            )
+
+    def add(self, entry: Entry, member: str, priority: int) -> None:
+        known = require_macro(entry, "add_member")
+        if member in known.names:
+            raise Misuse(f"{entry.name}: {member} cannot be a member twice: it is one already")
+        self.change(entry, {"members": [*known.members, Member(name=member, priority=check_priority(priority))]})
+
+    def remove(self, entry: Entry, member: str) -> None:
+        known = require_macro(entry, "remove_member")
+        if member not in known.names:
+            raise Misuse(f"{entry.name}: {member} is not a member; there are {', '.join(known.names) or 'none'}")
+        self.change(entry, {"members": [each for each in known.members if each.name != member]})
+
+    def differences(self, entry: Entry, wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Of what is wanted, that which is not so: as it is, and as it would be."""
+        own, options = split(wanted)
+        new = {**own, **{name: getattr(options, name) for name in (*POLICIES, "members")}}
+        now = {**own_of(entry), **msgspec.structs.asdict(require_macro(entry, "changes"))}
+        return {name: (now[name], new[name]) for name in OPTIONS if name in wanted and now[name] != new[name]}
+
+    def refuse_member(self, name: str, call: str) -> None:
+        """A queue keeps its name, and its messages, as long as a macro queue counts on it."""
+        holders = [each.name for each in self._holders(name)]
+        if holders:
+            raise Misuse(
+                f"{name}: {call} is not possible while it is a member of {', '.join(holders)}; "
+                f"remove_member({holders[0]!r}, {name!r}) first"
+            )
+
+    def _holders(self, name: str) -> Iterable[Entry]:
+        return [each for each in self._files.entries() if each.macro is not None and name in each.macro.names]
+
+
+def require_macro(entry: Entry, call: str) -> MacroOptions:
+    if entry.macro is None:
+        raise Misuse(f"{entry.name}: {call} is for macro queues, and this is a queue of its own")
+    return entry.macro
+
+
+def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], MacroOptions]:
+    """What a macro queue has in common with all queues, and what it is made of; checked."""
+    unknown = sorted(given.keys() - set(OPTIONS))
+    if unknown:
+        raise Misuse(f"{', '.join(unknown)}: no such option of a macro queue; there are {', '.join(OPTIONS)}")
+    own = checked({name: value for name, value in given.items() if name in OWN})
+    defaults = {name: getattr(QueueOptions(), name) for name in OWN}
+    return {**defaults, **own}, macro_options({name: value for name, value in given.items() if name not in OWN})
+
+
+def own_of(entry: Entry) -> dict[str, Any]:
+    return {name: getattr(entry.options, name) for name in OWN}
+
+
+def _said(noted: Noted) -> dict[str, Any]:
+    assert noted.macro is not None
+    return {**{name: getattr(noted, name) for name in OWN}, **msgspec.structs.asdict(noted.macro)}
