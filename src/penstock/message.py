@@ -117,6 +117,11 @@ class Message:
         return self._receiver.message_id(self.slot, self.number)
 
     @property
+    def queue(self) -> str:
+        """The name of the queue that it is in: its path."""
+        return self._receiver.name
+
+    @property
     def body(self) -> Any:
         """What was put: bytes, str, or a JSON value. ``data`` has the bytes as stored, ``open`` streams them."""
         if self._codec == CODEC_BYTES:

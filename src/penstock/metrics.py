@@ -1,5 +1,5 @@
-"""Owns the figures of a root as Prometheus wants them: names, help, types, labels. Looks at each queue when it is asked,
-keeps nothing in between, and changes nothing. Needs the extra ``metrics``.
+"""Owns the figures of a root as Prometheus wants them: names, help, types, labels. Looks at each queue when it is
+asked, keeps nothing in between, and changes nothing. Needs the extra ``metrics``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def _since(then: float | None, now: float) -> float:
 
 # What there is now. None: not known, and left out.
 GAUGES: dict[str, tuple[str, Gauge]] = {
-    "depth": ("Messages that the queue holds: waiting, pending or claimed.", lambda s, _: s.waiting + s.pending + s.claimed),
+    "depth": (
+        "Messages that the queue holds: waiting, pending or claimed.",
+        lambda s, _: s.waiting + s.pending + s.claimed,
+    ),
     "waiting": ("Messages that wait, due or not.", lambda s, _: s.waiting),
     "ready": ("Messages that wait without a delivery time.", lambda s, _: s.ready),
     "timed": ("Messages that wait with a delivery time.", lambda s, _: s.timed),
@@ -83,11 +86,12 @@ class QueuesCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         infos = self._manager.list()
-        found = {info.name: _look(info) for info in infos}
+        found = {info.name: _look(info) for info in infos if info.macro is None}
         looks = {name: look for name, look in found.items() if look is not None}
         yield _build_info(len(infos))
         yield _labelled("up", "1 if the queue could be looked at.", {name: float(name in looks) for name in found})
         yield _infos(infos)
+        yield _members(infos)
         now = self._clock()
         for gauge, (words, value) in GAUGES.items():
             yield _labelled(gauge, words, {name: value(look.stats, now) for name, look in looks.items()})
@@ -124,6 +128,16 @@ def _infos(infos: list[QueueInfo]) -> Metric:
     family = GaugeMetricFamily("penstock_queue_info", "Always 1: what the queue is.", labels=labels)
     for info in infos:
         family.add_metric([info.name, info.uuid or "", info.kind, str(info.active).lower()], 1)
+    return family
+
+
+def _members(infos: list[QueueInfo]) -> Metric:
+    """The figures of a macro queue are sums over these."""
+    words = "Always 1: the queue is a macro queue, and this is a member of it."
+    family = GaugeMetricFamily("penstock_macro_member", words, labels=["macro", "queue"])
+    for info in infos:
+        for name in info.macro.names if info.macro is not None else ():
+            family.add_metric([info.name, name], 1)
     return family
 
 

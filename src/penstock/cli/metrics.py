@@ -1,4 +1,4 @@
-"""``penstock metrics``: the figures of all queues of a root for Prometheus. Which there are is ``penstock.metrics``'s."""
+"""``penstock metrics``: the figures of a root's queues for Prometheus. Which there are is ``penstock.metrics``'s."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ pipe; the same pipe's other end tells it that the pool is gone. Never prints.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 import json
@@ -22,6 +23,7 @@ import penstock
 from penstock.message import PENDING, Message
 from penstock.store.directory import read_options
 from penstock.timequeue import QueueConsumer
+from penstock.timequeue.puts import is_traced
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 RETRY_S = 1.0  # so long waits a message that failed and has no backoff
@@ -95,7 +97,8 @@ class Worker:
     def _one(self, work: Work, message: Message, consumer: QueueConsumer) -> None:
         self._report("began", id=message.id, attempts=message.attempts)
         try:
-            work(message)
+            with _span_of(message):
+                work(message)
         except Exception as error:
             self._report("failed", id=message.id, error=_line(error), trace=traceback.format_exc())
             if message.state == PENDING:
@@ -113,6 +116,15 @@ class Worker:
         if asked_s is None and message.meta.b is None and not self._has_backoff:
             return RETRY_S
         return asked_s
+
+
+def _span_of(message: Message) -> contextlib.AbstractContextManager[Any]:
+    """Where the function's program uses OpenTelemetry, the work on a message is in the trace that it was put in."""
+    if not is_traced():
+        return contextlib.nullcontext()
+    from penstock.tracing import handling  # optional
+
+    return handling(message)
 
 
 def _release(message: Message, delay_s: float) -> None:

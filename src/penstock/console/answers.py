@@ -15,7 +15,7 @@ import msgspec
 from penstock.console.history import FIELDS, Sample
 from penstock.console.messages import details, summary
 from penstock.console.watching import BUSY_S, Seen, Watch
-from penstock.errors import Corrupt, NoSuchQueue, QueueNotFound
+from penstock.errors import Corrupt, Misuse, NoSuchQueue, QueueNotFound
 from penstock.manager import State
 from penstock.message import Message
 from penstock.timequeue.looking import Look
@@ -28,6 +28,7 @@ LOOKS_MAX = 2  # at a time: however many pages are open, queues feel no more tha
 SPARK_S = 300.0
 SPARK_POINTS = 60
 PLOT_POINTS = 360
+SPAN_S_MIN = 60.0
 SPAN_S_MAX = 86_400.0
 STATES = ("waiting", "pending", "dead")
 
@@ -63,83 +64,79 @@ def matches(seen: Seen, find: str) -> bool:
 
 def state_of(seen: Seen) -> str:
     """For everybody: open is what somebody has opened, in whichever process."""
-    if seen.state == State.CONFIGURED and others_of(seen):
+    if seen.state == State.CONFIGURED and seen.figures is not None and seen.figures.clients:
         return str(State.OPEN)
     return seen.state
 
 
-def others_of(seen: Seen) -> list[dict[str, int]]:
-    """The clients of a queue without us."""
-    clients = [] if seen.stats is None else seen.stats.clients
-    return [client for client in clients if client["pid"] != os.getpid()]
-
-
 def row(seen: Seen, by_place: dict[str, Seen]) -> dict[str, Any]:
-    stats, info = seen.stats, seen.info
-    figures: dict[str, Any] = {}
-    if stats is not None:
-        figures = {
-            "waiting": stats.waiting,
-            "pending": stats.pending + stats.claimed,
-            "slots": stats.slots,
-            "stored_bytes": stats.used_bytes + stats.spilled_bytes,
-            "data_bytes": stats.data_bytes,
-            "oldest_s": seen.oldest_s,
-            "late_s": seen.late_s,
-            "next_due_at": stats.next_due_at,
-            "rates": seen.rates,
-            "clients": len(others_of(seen)),
-            "holders": seen.holders,
-            "dead": dead_count(seen, by_place),
-            "sync_failed": stats.sync_failed,
-        }
-    return {
-        "name": info.name,
-        "kind": info.kind,
+    told: dict[str, Any] = {
+        "name": seen.info.name,
+        "kind": seen.info.kind,
         "state": state_of(seen),
         "error": seen.error,
         "at": seen.at,
         "dead_of": seen.dead_of,
-        **figures,
+        "members": seen.members,
     }
+    if seen.figures is not None:
+        told |= {
+            "waiting": seen.figures.waiting,
+            "pending": seen.figures.pending,
+            "slots": seen.figures.slots,
+            "stored_bytes": seen.figures.stored_bytes,
+            "data_bytes": seen.figures.data_bytes,
+            "oldest_s": seen.oldest_s,
+            "late_s": seen.late_s,
+            "next_due_at": seen.figures.next_due_at,
+            "rates": seen.rates,
+            "clients": len(seen.figures.clients),
+            "holders": seen.figures.holders,
+            "dead": dead_count(seen, by_place),
+            "sync_failed": seen.figures.sync_failed,
+        }
+    return told
 
 
 def dead_count(seen: Seen, by_place: dict[str, Seen]) -> int | None:
     """Dead letters that lie there; None if that is not known."""
-    if seen.dead is None:
-        return 0
-    letters = by_place.get(seen.dead)
+    counts = [_letters_at(place, by_place) for place in seen.dead]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _letters_at(place: str, by_place: dict[str, Seen]) -> int | None:
+    letters = by_place.get(place)
     if letters is None:
-        return 0 if not os.path.exists(seen.dead) else None
-    return None if letters.stats is None else letters.stats.waiting
+        return None if os.path.exists(place) else 0
+    return None if letters.figures is None else letters.figures.waiting
 
 
 def totals(every: Sequence[Seen]) -> dict[str, Any]:
-    """Of all queues; dead letters are counted as such, and not as messages that wait."""
-    alive = [seen for seen in every if seen.stats is not None]
-    usual = [seen for seen in alive if not seen.dead_of]
+    """Of all queues, each counted once. Dead letters are counted as such, and not as messages that wait."""
+    usual = [seen for seen in every if not seen.dead_of and not seen.members]
+    figures = [seen.figures for seen in usual if seen.figures is not None]
     oldest = [seen.oldest_s for seen in usual if seen.oldest_s is not None]
     return {
         "queues": len(every),
         "failed": sum(seen.error is not None for seen in every),
-        "waiting": sum(seen.stats.waiting for seen in usual if seen.stats),
-        "pending": sum(seen.stats.pending + seen.stats.claimed for seen in usual if seen.stats),
+        "waiting": sum(each.waiting for each in figures),
+        "pending": sum(each.pending for each in figures),
         "puts": sum(seen.rates.get("puts", 0.0) for seen in usual),
         "acks": sum(seen.rates.get("acks", 0.0) for seen in usual),
         "oldest_s": max(oldest, default=None),
-        "dead": sum(seen.stats.waiting for seen in alive if seen.stats and seen.dead_of),
+        "dead": sum(seen.figures.waiting for seen in every if seen.dead_of and seen.figures is not None),
     }
 
 
 Measure = Callable[[Seen, dict[str, Seen]], float]
 
 SORTS: dict[str, Measure] = {
-    "waiting": lambda seen, _: -1 if seen.stats is None else seen.stats.waiting,
-    "pending": lambda seen, _: -1 if seen.stats is None else seen.stats.pending + seen.stats.claimed,
+    "waiting": lambda seen, _: -1 if seen.figures is None else seen.figures.waiting,
+    "pending": lambda seen, _: -1 if seen.figures is None else seen.figures.pending,
     "puts": lambda seen, _: seen.rates.get("puts", -1.0),
     "acks": lambda seen, _: seen.rates.get("acks", -1.0),
     "oldest": lambda seen, _: -1.0 if seen.oldest_s is None else seen.oldest_s,
-    "dead": lambda seen, by_place: -1 if seen.stats is None else dead_count(seen, by_place) or 0,
+    "dead": lambda seen, by_place: -1 if seen.figures is None else dead_count(seen, by_place) or 0,
 }
 
 
@@ -166,7 +163,7 @@ def queue(watch: Watch, name: str) -> dict[str, Any]:
     """All that is known of one."""
     seen = _seen(watch, name)
     by_place = {each.info.place: each for each in watch.all()}
-    letters = by_place.get(seen.dead or "")
+    letters = [by_place[place].info.name for place in seen.dead if place in by_place]
     stats: dict[str, Any] = {} if seen.stats is None else msgspec.to_builtins(seen.stats)
     stats.pop("clients", None)
     return {
@@ -174,19 +171,21 @@ def queue(watch: Watch, name: str) -> dict[str, Any]:
         "uuid": seen.info.uuid,
         "place": seen.info.place,
         "interval_s": watch.interval_s,
-        "options": msgspec.to_builtins(seen.info.options),
+        "options": msgspec.to_builtins(seen.info.options if seen.info.macro is None else seen.info.macro),
+        "counts": {} if seen.figures is None else seen.figures.counts,
         "stats": stats,
-        "people": others_of(seen),
-        "dead_queue": None if letters is None else letters.info.name,
+        "people": [] if seen.figures is None else seen.figures.clients,
+        "dead_queues": letters,
     }
 
 
 def history(watch: Watch, name: str, *, span_s: float) -> dict[str, Any]:
-    """Columns of samples up to now, for plots."""
-    seen = _seen(watch, name)
-    end = seen.at
+    """Columns of samples up to now, for plots. While fewer are known the span is shorter, so that they can be seen."""
+    end = _seen(watch, name).at
     samples = watch.history(name).between(end - span_s, end + 1.0, most=PLOT_POINTS)
-    return {"end": end, "span_s": span_s, "interval_s": watch.interval_s, **columns(samples)}
+    known_s = end - samples[0].at if samples else 0.0
+    shown_s = min(span_s, max(known_s, SPAN_S_MIN))
+    return {"end": end, "asked_s": span_s, "span_s": shown_s, "interval_s": watch.interval_s, **columns(samples)}
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[float | None]]:
@@ -206,9 +205,11 @@ def _seen(watch: Watch, name: str) -> Seen:
 def _place(watch: Watch, name: str, state: str) -> str | None:
     """Where the messages of this state are; None if there can be none."""
     seen = _seen(watch, name)
+    if seen.info.macro is not None:
+        raise Misuse(f"{name}: the messages of a macro queue are in its members: {', '.join(seen.members)}")
     if state != "dead":
         return seen.info.place
-    return seen.dead if seen.dead is not None and os.path.exists(seen.dead) else None
+    return next((place for place in seen.dead if os.path.exists(place)), None)
 
 
 def messages(watch: Watch, name: str, *, state: str, skip: int, limit: int) -> dict[str, Any]:

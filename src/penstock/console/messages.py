@@ -8,7 +8,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from penstock.codec import CODEC_JSON, CODEC_PICKLE, CODEC_STR
+from penstock.codec import CODEC_PICKLE, CODEC_STR
 from penstock.message import Message
 
 PREVIEW_CHARS = 160
@@ -75,7 +75,7 @@ def preview(message: Message) -> str:
 def shown(data: bytes, body_bytes: int, codec: int) -> dict[str, Any]:
     """A body for people: ``text`` if it is one, indented if it is JSON, and always its first bytes as ``hex``.
 
-    >>> shown(b'{"a":1}', 7, CODEC_JSON)["text"]
+    >>> shown(b'{"a":1}', 7, 2)["text"]
     '{\\n  "a": 1\\n}'
     >>> body = shown(b"\\xff\\x00", 2, 0)
     >>> body["text"], body["hex"]

@@ -7,14 +7,16 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from penstock.console.figures import Figures, figures_of, rates_between, together
 from penstock.console.history import History, Sample
 from penstock.errors import PenstockError
 from penstock.manager import QueueInfo, QueueManager
+from penstock.manager.directory import members_of
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue import Stats
 from penstock.timequeue.administration import glance
@@ -22,7 +24,7 @@ from penstock.timequeue.moving import DEAD
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the others
 IDLE_SHARE = 4  # after a round that took long, so many times as long is waited: looking is not to be felt
-RATES = ("puts", "gets", "acks", "retries", "syncs")
+FAILED = "failed"
 NAN = math.nan
 
 
@@ -33,49 +35,34 @@ class Seen(msgspec.Struct, kw_only=True):
     info: QueueInfo
     state: str
     error: str | None = None
-    stats: Stats | None = None
-    holders: int = 0
+    stats: Stats | None = None  # of a queue of its own
+    figures: Figures | None = None
     rates: dict[str, float] = {}  # a second, since the look before
-    dead: str | None = None  # the place of its dead letters
+    dead: list[str] = []  # where its dead letters go; a macro queue has several places
     dead_of: list[str] = []  # the queues whose dead letters these are
+    members: list[str] = []  # of a macro queue
 
     @property
     def late_s(self) -> float | None:
         """How long the message that would be delivered now has been due."""
-        return None if self.stats is None else _since(self.stats.late_at, self.at)
+        return None if self.figures is None else _since(self.figures.late_at, self.at)
 
     @property
     def oldest_s(self) -> float | None:
         """The same of the one that has been due for the longest, of any priority."""
-        return None if self.stats is None else _since(self.stats.oldest_due_at, self.at)
+        return None if self.figures is None else _since(self.figures.oldest_due_at, self.at)
 
 
 def _since(then: float | None, now: float) -> float | None:
     return None if then is None else max(now - then, 0.0)
 
 
-def counts_of(stats: Stats) -> dict[str, int]:
-    retries = stats.releases + stats.expired + stats.returned
-    return {"puts": stats.puts, "gets": stats.gets, "acks": stats.acks, "retries": retries, "syncs": stats.syncs}
-
-
-def rates_between(before: dict[str, int], now: dict[str, int], span_s: float) -> dict[str, float]:
-    """Nothing is known of a counter that went back: it is another queue by now.
-
-    >>> rates_between({"puts": 10}, {"puts": 30}, 2.0)
-    {'puts': 10.0}
-    """
-    if span_s <= 0 or any(now[name] < count for name, count in before.items()):
-        return {}
-    return {name: (now[name] - count) / span_s for name, count in before.items()}
-
-
-def place_of_dead(info: QueueInfo) -> str | None:
-    """Where its dead letters go; None if they are deleted."""
+def places_of_dead(info: QueueInfo) -> list[str]:
+    """Where the dead letters of a queue of its own go; nowhere if they are deleted."""
     letters = info.options.dead_letter
     if letters == DELETE:
-        return None
-    return info.place + DEAD if letters == BESIDE else letters
+        return []
+    return [info.place + DEAD if letters == BESIDE else letters]
 
 
 class Watch:
@@ -122,7 +109,8 @@ class Watch:
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
         pause_s = self.interval_s
@@ -144,58 +132,81 @@ class Watch:
         for info in infos:
             if self._ended.is_set():
                 return
-            seen[info.name] = self._look(info)
-        _tell_dead(seen.values())
+            seen[info.name] = self._begun(info) if info.macro is not None else self._look(info)
+        for info in infos:
+            if info.macro is not None:
+                self._add_up(seen[info.name], seen)
+        _tell_dead(seen)
         self.error = None
         self._seen = seen  # as a whole: whoever reads it meanwhile has the old one
+        self._remember(seen)
+
+    def _remember(self, seen: dict[str, Seen]) -> None:
         for gone in self._histories.keys() - seen.keys():
             del self._histories[gone]
             self._counts.pop(gone, None)
         for name, each in seen.items():
             self._histories.setdefault(name, History()).add(sample_of(each), queues=len(seen))
 
-    def _look(self, info: QueueInfo) -> Seen:
+    def _begun(self, info: QueueInfo) -> Seen:
         state = str(info.state) if info.active else "inactive"
-        seen = Seen(at=self._wall(), info=info, state=state, error=info.error, dead=place_of_dead(info))
-        if info.error is None:
+        return Seen(at=self._wall(), info=info, state=state, error=info.error)
+
+    def _look(self, info: QueueInfo) -> Seen:
+        seen = self._begun(info)
+        seen.dead = places_of_dead(info)
+        if seen.error is None:
             try:
-                seen.stats, seen.holders = glance(info.place, busy_s=BUSY_S)
+                seen.stats, holders = glance(info.place, busy_s=BUSY_S)
                 seen.at = self._wall()
-                seen.rates = self._rates(info.name, seen.stats)
-                return seen
+                self._measure(seen, figures_of(seen.stats, holders))
             except (PenstockError, OSError) as error:
                 seen.error = str(error)
-        self._counts.pop(info.name, None)
-        seen.state = "failed"
+        if seen.error is not None:
+            self._counts.pop(info.name, None)
+            seen.state = FAILED
         return seen
 
-    def _rates(self, name: str, stats: Stats) -> dict[str, float]:
-        now_s, counts = self._monotonic(), counts_of(stats)
-        before_s, before = self._counts.get(name, (now_s, {}))
-        self._counts[name] = now_s, counts
-        return rates_between(before, counts, now_s - before_s)
+    def _add_up(self, macro: Seen, seen: dict[str, Seen]) -> None:
+        """A macro queue is what its members are together, through the macro queues among them."""
+        assert macro.info.macro is not None
+        macro.members = macro.info.macro.names
+        try:
+            leaves = [seen[leaf.name] for leaf in members_of(Path(macro.info.place)) if leaf.name in seen]
+        except (PenstockError, OSError) as error:
+            macro.error, macro.state = str(error), FAILED
+            return
+        macro.dead = sorted({place for leaf in leaves for place in leaf.dead})
+        self._measure(macro, together([leaf.figures for leaf in leaves if leaf.figures is not None]))
+
+    def _measure(self, seen: Seen, figures: Figures) -> None:
+        now_s = self._monotonic()
+        before_s, before = self._counts.get(seen.info.name, (now_s, {}))
+        self._counts[seen.info.name] = now_s, figures.counts
+        seen.figures = figures
+        seen.rates = rates_between(before, {**before, **figures.counts}, now_s - before_s)
 
 
-def _tell_dead(seen: Iterable[Seen]) -> None:
+def _tell_dead(seen: dict[str, Seen]) -> None:
     """Mark queues that hold the dead letters of others."""
-    places = {each.info.place: each for each in seen}
-    for each in places.values():
-        if each.dead is not None and each.dead in places:
-            places[each.dead].dead_of.append(each.info.name)
+    places = {each.info.place: each for each in seen.values()}
+    for each in seen.values():
+        for place in each.dead if not each.members else ():
+            if place in places:
+                places[place].dead_of.append(each.info.name)
 
 
 def sample_of(seen: Seen) -> Sample:
     """For plots. A queue that could not be looked at is a gap, one with nothing due is not late."""
-    if seen.stats is None:
+    if seen.figures is None:
         return Sample(seen.at, *([NAN] * (len(Sample._fields) - 1)))
-    stats, rates = seen.stats, seen.rates
     return Sample(
         at=seen.at,
-        waiting=stats.waiting,
-        pending=stats.pending + stats.claimed,
-        puts=rates.get("puts", NAN),
-        acks=rates.get("acks", NAN),
-        retries=rates.get("retries", NAN),
+        waiting=seen.figures.waiting,
+        pending=seen.figures.pending,
+        puts=seen.rates.get("puts", NAN),
+        acks=seen.rates.get("acks", NAN),
+        retries=seen.rates.get("retries", NAN),
         oldest_s=seen.oldest_s or 0.0,
         late_s=seen.late_s or 0.0,
     )

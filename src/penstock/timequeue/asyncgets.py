@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import threading
 from collections import deque
@@ -48,7 +49,8 @@ class Source(Protocol):
 
 async def in_thread(work: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
     """Let a thread wait for a lock or a disk. What was begun is done, also when the coroutine is cancelled."""
-    doing = asyncio.get_running_loop().run_in_executor(None, lambda: work(*arguments, **options))
+    context = contextvars.copy_context()  # what is put belongs to the trace of whoever puts it
+    doing = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(work, *arguments, **options))
     return await asyncio.shield(doing)
 
 

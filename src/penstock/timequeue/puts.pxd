@@ -76,6 +76,10 @@ cdef bint _is_bytes(object value) noexcept
 cdef bint _is_int(object value) noexcept
 cdef bint _is_draft(object value) except -1
 
+cdef dict _imported
+
+cpdef bint is_traced() except -1
+
 @cython.locals(codec=u64, data=bytes, meta=bytes, deliver_us=u64, item=Entry, level=u64)
 cpdef Entry entry(object body, u64 now_us, object deliver_at, object delay, object priority, object type, object key,
                   object headers, Extra extra=*)

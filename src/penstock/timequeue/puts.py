@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from penstock.timequeue.sources import Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_TRACING = "opentelemetry.trace"
+_imported = sys.modules
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -210,6 +214,19 @@ def _is_draft(value: Any) -> bool:
     return type(value) is Draft
 
 
+def is_traced() -> bool:
+    """Whether a span may be active: only in a program that has imported OpenTelemetry. So nobody else pays for it."""
+    return _TRACING in _imported
+
+
+def _traced(headers: dict[str, str] | None) -> dict[str, str] | None:
+    try:
+        from penstock.tracing import carried  # not before: it is optional, and slow to import
+    except ImportError:  # some part of it is not there: a put does not depend on it
+        return headers
+    return carried(headers)
+
+
 def entry(
     body: Any,
     now_us: int,
@@ -225,6 +242,8 @@ def entry(
         codec, data = CODEC_BYTES, body
     else:
         codec, data = encode_body(body)
+    if _TRACING in _imported:
+        headers = _traced(headers)
     level = priority if _is_int(priority) and 0 <= priority < L.PRIORITIES else L.PRIORITIES
     if level == L.PRIORITIES:
         raise Misuse(f"priority must be a whole number from 0 to {L.PRIORITIES - 1}, not {priority!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -138,7 +139,7 @@ class TimeQueue(OpenQueue):
 
     async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> str:
         """``put_file`` for coroutines, in a thread of the event loop's executor."""
-        call = functools.partial(self.put_file, source, **options)
+        call = functools.partial(contextvars.copy_context().run, self.put_file, source, **options)
         return await asyncio.get_running_loop().run_in_executor(None, call)
 
     def put_many(

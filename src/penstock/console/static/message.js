@@ -68,6 +68,7 @@ function fill(message, state) {
     : h("span", { class: "muted" }, "It has none.")));
   drawer.replaceChildren(...parts);
   drawer.scrollTop = 0;
+  drawer.querySelector("header button").focus(); // the one that had it has been replaced
 }
 
 const KINDS = { json: "JSON", text: "Text", bytes: "Bytes", pickle: "A pickle, which is not opened" };

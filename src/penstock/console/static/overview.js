@@ -61,9 +61,9 @@ class Row {
     this.why.title = queue.error ?? "";
     dress(this.element, queue.dead_of.length ? "go dead-queue" : "go");
     const full = queue.slots && queue.waiting + queue.pending >= queue.slots * 0.9;
-    figure(this.cells.waiting, count(queue.waiting), { zero: queue.waiting === 0, look: full ? "warn" : "" });
+    figure(this.cells.waiting, count(queue.waiting), { zero: !queue.waiting, look: full ? "warn" : "" });
     this.cells.waiting.title = queue.slots ? `of ${count(queue.slots)}; ${bytes(queue.stored_bytes)} stored` : "";
-    figure(this.cells.pending, count(queue.pending), { zero: queue.pending === 0 });
+    figure(this.cells.pending, count(queue.pending), { zero: !queue.pending });
     figure(this.cells.puts, rate(rates.puts), { zero: !rates.puts });
     figure(this.cells.acks, rate(rates.acks), { zero: !rates.acks });
     figure(this.cells.oldest, queue.oldest_s === null || queue.oldest_s === undefined ? "–" : span(queue.oldest_s), { zero: !queue.oldest_s });

@@ -53,6 +53,8 @@ export class QueueView {
     this.figures = h("div", { class: "columns" });
     this.members = h("section", { class: "card", hidden: true });
     this.times = h("section", { class: "card", hidden: true });
+    this.messages = this.messagesCard();
+    this.allFigures = h("details", { class: "card" }, h("summary", {}, "All figures"), h("div", { class: "body" }, this.figures));
     this.element = h("div", {},
       h("a", { class: "crumb", href: "#/" }, "← All queues"),
       h("div", { class: "heading" }, h("h1", {}, this.name), this.pill, this.letters), this.place, this.banner,
@@ -60,10 +62,10 @@ export class QueueView {
       h("section", { class: "card" },
         h("header", {}, h("h2", {}, "Over time"), h("div", { class: "segments", role: "group", "aria-label": "Span" }, this.spans)),
         h("div", { class: "plots" }, this.plots.map((plot) => plot.element))),
-      this.members, this.times, this.messagesCard(),
+      this.members, this.times, this.messages,
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Clients")), this.people),
       h("details", { class: "card" }, h("summary", {}, "Options"), h("div", { class: "body" }, this.options)),
-      h("details", { class: "card" }, h("summary", {}, "All figures"), h("div", { class: "body" }, this.figures)));
+      this.allFigures);
   }
 
   messagesCard() {
@@ -94,7 +96,7 @@ export class QueueView {
 
   async look() {
     const [queue, past] = await Promise.all([this.ask(this.path), this.ask(`${this.path}/history?span=${this.span}`)]);
-    if (past.span_s === this.span) this.plots.forEach((plot) => plot.show(past));
+    if (past.asked_s === this.span) this.plots.forEach((plot) => plot.show(past));
     this.show(queue);
     return queue.interval_s;
   }
@@ -129,11 +131,11 @@ export class QueueView {
     tiles.waiting.show(count(queue.waiting), { units: queue.slots ? `of ${count(queue.slots)}` : "" });
     this.fill(tiles.waiting.meter, full);
     tiles.pending.show(count(queue.pending), { under: queue.holders ? `with ${queue.holders} receiver${queue.holders > 1 ? "s" : ""}` : "" });
-    tiles.puts.show(rate(rates.puts), { units: "/s", under: queue.stats.puts === undefined ? "" : `${count(queue.stats.puts)} in all` });
-    tiles.acks.show(rate(rates.acks), { units: "/s", under: queue.stats.acks === undefined ? "" : `${count(queue.stats.acks)} in all` });
+    tiles.puts.show(rate(rates.puts), { units: "/s", under: queue.counts.puts === undefined ? "" : `${count(queue.counts.puts)} in all` });
+    tiles.acks.show(rate(rates.acks), { units: "/s", under: queue.counts.acks === undefined ? "" : `${count(queue.counts.acks)} in all` });
     const next = queue.next_due_at && queue.late_s === null ? `next ${distance(queue.next_due_at, queue.at)}` : "the next message";
     tiles.late.show(queue.late_s === null || queue.late_s === undefined ? "–" : span(queue.late_s), { under: queue.waiting === 0 ? "nothing waits" : next });
-    tiles.dead.show(count(queue.dead), { look: queue.dead ? "bad" : "", under: queue.dead_queue ?? "" });
+    tiles.dead.show(count(queue.dead), { look: queue.dead ? "bad" : "", under: queue.dead_queues.join(", ") });
     tiles.stored.show(bytes(queue.stored_bytes), {});
     this.fill(tiles.stored.meter, part(queue.stored_bytes ?? 0, queue.data_bytes));
     tiles.clients.show(count(queue.clients), { under: queue.stats.producers === undefined ? "" : `${queue.stats.producers} put, ${queue.stats.consumers} get` });
@@ -148,9 +150,11 @@ export class QueueView {
 
   showMembers(members) {
     this.members.hidden = !members.length;
+    this.messages.hidden = this.allFigures.hidden = Boolean(members.length); // both are its members'
     if (members.length) {
       this.members.replaceChildren(h("header", {}, h("h2", {}, "Members")),
-        h("div", { class: "body" }, members.flatMap((name) => [h("a", { href: `#/queues/${encodeURIComponent(name)}` }, name), " "])));
+        h("div", { class: "body members" }, members.map((name) => h("a", { class: "tag", href: `#/queues/${encodeURIComponent(name)}` }, name)),
+          h("span", { class: "muted" }, "Their messages are there.")));
     }
   }
 
