@@ -11,9 +11,17 @@ import pytest
 import penstock
 
 
+OPTIONAL = {
+    "penstock.spark": "pyspark",
+    "penstock.console": "uvicorn",
+    "penstock.metrics": "prometheus_client",
+    "penstock.tracing": "opentelemetry",
+}
+
+
 def _module_names() -> list[str]:
-    # The command line's needs are optional, and its examples are shell commands. So are Spark's.
-    left_out = ["penstock.cli"] if importlib.util.find_spec("pyspark") else ["penstock.cli", "penstock.spark"]
+    # The command line's needs are optional, and its examples are shell commands. So are those of what is listed here.
+    left_out = ["penstock.cli", *(module for module, needs in OPTIONAL.items() if not importlib.util.find_spec(needs))]
     found = pkgutil.walk_packages(penstock.__path__, "penstock.", onerror=lambda name: None)
     return ["penstock", *sorted(m.name for m in found if not m.name.startswith(tuple(left_out)))]
 
