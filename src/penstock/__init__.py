@@ -43,6 +43,7 @@ from penstock.message import Message
 from penstock.store.backoff import Backoff
 from penstock.store.words import compiled
 from penstock.timequeue import (
+    Distribution,
     Draft,
     Group,
     MessageIds,
@@ -64,6 +65,7 @@ __all__ = [
     "BodyTooLarge",
     "ClaimLost",
     "Corrupt",
+    "Distribution",
     "Draft",
     "Group",
     "ImportStopped",

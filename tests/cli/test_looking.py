@@ -101,3 +101,40 @@ def test_stat_shows_every_figure_and_the_clients(run: Run, small: Path) -> None:
         assert (found["waiting"], found["pending"]) == (1, 1)
         assert (found["clients"][0]["pid"], found["clients"][0]["holds"]) == (os.getpid(), 1)
         message.release()
+
+
+def test_stat_shows_how_long_and_how_often(run: Run, small: Path) -> None:
+    with penstock.open(small) as q:
+        q.put_many([b"a"] * 4)
+        q.get(block=False).ack()
+        lines = [line.split() for line in run("stat", small).stdout.splitlines() if line]
+        found = {line[0]: line[1:] for line in lines}
+        assert found["waiting_time"][0] == found["lateness"][0] == found["service_time"][0] == "1"
+        assert float(found["puts/s"][0]) > float(found["puts/s"][1]) > float(found["puts/s"][2]) > 0
+        (client,) = [line for line in lines if line[:2] == ["0", str(os.getpid())]]
+        assert client[3:5] == ["produces,", "consumes"]
+        (figures,) = rows(run("stat", small, "--json"))
+        assert figures["service_time"]["buckets"][0][1] == 1
+        assert figures["waiting_time"]["p99_s"] <= figures["waiting_time"]["max_s"]
+
+
+def test_stat_of_a_folder_is_a_line_for_each_queue_and_their_total(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name, count in (("orders", 3), ("mail", 2)):
+        with penstock.create(root / name, slots=10, data_bytes=1 << 16, durability="relaxed") as q:
+            q.put_many([b"x"] * count)
+    (root / "broken").mkdir()
+    (root / "broken" / "queue.json").write_text('{"penstock": 1')
+    lines = [line.split() for line in run("stat", root).stdout.splitlines()]
+    assert lines[0][:3] == ["queue", "state", "waiting"] and "queue.json: damaged" in " ".join(lines[1])
+    found = {line[0]: line[1:] for line in lines}
+    assert (found["orders"][:4], found["mail"][1], found["broken"][0]) == (["configured", "3", "0", "10"], "2", "failed")
+    assert lines[-1][:6] == ["3", "queues", "5", "0", "20", "5"]
+    (every,) = rows(run("stat", root, "--json"))
+    assert (every["total"]["waiting"], every["states"]) == (5, {"failed": 1, "configured": 2})
+    assert every["queues"]["mail"]["stats"]["puts"] == 2 and "queue.json" in every["queues"]["broken"]["error"]
+
+
+def test_stat_of_a_folder_without_queues_says_that_it_is_none(run: Run, tmp_path: Path) -> None:
+    assert "not a queue" in one_error(run("stat", tmp_path, code=exits.NO_QUEUE))
+    assert "no queue here" in one_error(run("stat", tmp_path / "missing", code=exits.NO_QUEUE))

@@ -134,6 +134,33 @@ def test_without_names_it_is_about_all_queues_below_here(
     assert [Path(row["path"]).name for row in line["queues"]] == ["a", "b"]
 
 
+def test_a_folder_stands_for_the_queues_in_it(run: Run, small: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name in ("b", "a"):
+        penstock.create(root / name, slots=10, data_bytes=1 << 16).close()
+    (line,) = rows(run("top", root, small, "--once", "--interval", "10ms", "--json"))
+    assert [row["path"] for row in line["queues"]] == [str(root / "a"), str(root / "b"), str(small)]
+    (root / "empty").mkdir()
+    assert "empty: not a queue" in one_error(run("top", root / "empty", "--once", code=exits.NO_QUEUE))
+
+
+def test_percentiles_are_those_of_the_messages_since_the_last_look(start: Start, small: Path) -> None:
+    with penstock.open(small) as q:
+        q.put(b"old", deliver_at=time.time() - 5)
+        time.sleep(0.05)
+        q.get(block=False).ack()
+        process = start("top", small, "--json", "--interval", "200ms")
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())["queues"][0]
+        assert (first["waiting_p99_s"], first["lateness_p99_s"]) == (None, None)
+        q.put(b"new")
+        q.get(block=False).ack()
+        seen = [json.loads(process.stdout.readline())["queues"][0]["waiting_p99_s"] for _ in range(4)]
+        assert any(each is not None and each < 0.05 for each in seen) and seen.count(None) == 3
+        process.send_signal(signal.SIGTERM)
+        process.wait(END_S)
+
+
 @pytest.mark.parametrize("interval", ["0", "soon", "-1"])
 def test_an_interval_that_cannot_be_is_a_usage_error(run: Run, small: Path, interval: str) -> None:
     one_error(run("top", small, "--interval", interval, code=exits.USAGE))
@@ -244,6 +271,7 @@ def test_lines_are_never_longer_than_asked_for() -> None:
         "path": "/var/lib/queues/orders", "waiting": 1_000_000, "pending": 5, "claimed": 0, "oldest_s": 4000.0,
         "late_s": 0.5, "next_due_in_s": None, "retries": 3, "clients": 12, "holders": 4, "stored_bytes": 1 << 30,
         "puts_per_s": 123456.7, "gets_per_s": 1.5, "acks_per_s": 0.0, "retries_per_s": None, "syncs_per_s": 12.0,
+        "waiting_p99_s": 0.0123, "lateness_p99_s": None,
     }  # fmt: skip
     rows = [row, {"path": "/gone", "error": "/gone: there is no queue here\x1b[2J; " + "x" * 200}]
     for width in range(12, 200):
@@ -252,5 +280,5 @@ def test_lines_are_never_longer_than_asked_for() -> None:
         assert "\x1b" not in "".join(lines)
         assert "1000000" in lines[1] or width < 16
         assert max(map(width_of, table([{**row, "path": "/var/lib/注文の列"}], width))) <= width
-    wanted = "/var/lib/queues/orders 1000000 5 123457 1.5 0 1h06m 0.5s - 3 12 4 12 1 GiB"
+    wanted = "/var/lib/queues/orders 1000000 5 123457 1.5 0 1h06m 0.5s - 3 12 4 12 12.3ms - 1 GiB"
     assert lines[1].split() == wanted.split()

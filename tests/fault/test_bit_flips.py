@@ -74,7 +74,7 @@ UNNOTICED_SLOT = {
     "S_CHAIN": "read only while the message is pending or the slot vacant",
     "S_GAP": "read only where there is a gap behind the record",
     "S_CLASS_LINKS": "read only where the message has a key",
-    "S_CLASS": "reserved",
+    "S_ENQUEUED_US": "a time",
     "S_INFO": "attempts have no second copy",
 }
 HEADER_WORDS = {value: name for name, value in vars(L).items() if name.startswith("H_")}

@@ -256,3 +256,26 @@ def test_other_threads_run_while_one_waits_for_the_lock(queue: Queues) -> None:
     for thread in threads:
         thread.join()
     assert turns > 50
+
+
+def _work_some(say: Any, path: Path, rounds: int) -> None:
+    with penstock.open(path) as q:
+        for n in range(rounds):
+            q.put(b"x", delay=0 if n % 2 else 0.0001)
+            q.get(timeout=20).ack()
+    say("done")
+
+
+def test_what_processes_count_adds_up(queue: Queues, start: Start) -> None:
+    q = queue()
+    children = [start(_work_some, q.path, MESSAGES) for _ in range(3)]
+    for child in children:
+        assert child.hear() == "done"
+    stats = q.stats()
+    assert stats.puts == stats.gets == stats.acks == 3 * MESSAGES
+    for span in (stats.waiting_time, stats.lateness, stats.service_time):
+        assert span.count == sum(count for _, count in span.buckets) == 3 * MESSAGES
+        assert span.mean_s is not None and span.max_s is not None and 0 <= span.mean_s <= span.max_s < 60
+    assert stats.lateness.mean_s < stats.waiting_time.mean_s  # type: ignore[operator]
+    assert stats.rates["puts"]["15m"] == pytest.approx(3 * MESSAGES / 900, rel=0.1)
+    assert (stats.producers, stats.consumers) == (0, 0), "they have gone"

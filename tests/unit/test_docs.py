@@ -28,6 +28,7 @@ PAGES = [
     "docs/manager.md",
     "docs/selecting.md",
     "docs/spark.md",
+    "docs/statistics.md",
     "docs/stdlib.md",
 ]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}

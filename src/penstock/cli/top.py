@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,13 +17,15 @@ from penstock.cli.opening import Changing
 from penstock.cli.options import Json, examples
 from penstock.cli.output import flush, pause, say, say_json
 from penstock.cli.screen import Screen, fit, pad, width_of
-from penstock.cli.values import readable_bytes, readable_s, span_s
+from penstock.cli.values import readable_bytes, readable_s, short_s, span_s
 from penstock.timequeue.administration import Glance, glance
+from penstock.timequeue.measures import between
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the others
 
 EXAMPLES = examples(
     "penstock top orders invoices",
+    "penstock top /var/lib/queues",
     "penstock top --interval 5s",
     "penstock top orders --once",
     "penstock top orders --json | jq '.queues[0].waiting'",
@@ -35,7 +37,7 @@ RATES = ("puts", "gets", "acks", "retries", "syncs")
 def top(
     queue: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[QUEUE]...", help="The queues' directories; without any, all below here."),
+        typer.Argument(metavar="[QUEUE]...", help="Queues, or folders: all queues in them and below. Without any, those below here."),
     ] = None,
     interval: Annotated[
         float, typer.Option(parser=span_s, metavar="TIME", help="How often to look: 500ms, 2s.", show_default="2s")
@@ -43,15 +45,17 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Show one interval and end.")] = False,
     json: Json = False,
 ) -> int:
-    """Show depth, rates and age of queues, and who is at them; in place on a terminal, until Ctrl-C.
+    """Show depth, rates and age of queues, and who is at them; in place on a terminal, until Ctrl-C. Of a folder, all
+    queues in it and below.
 
     oldest is how long the message that is due for the longest has been due; late is the same for the one that would be
     delivered next, which priorities may put first ("in 5s": nothing is due yet). retries are messages that came back:
-    released, lease ended, receiver died. holders are clients that have messages, and receivers that have claims.
+    released, lease ended, receiver died. wait99 and late99 are what 99 in 100 of the messages that were delivered since
+    the last look waited at most, and were late at most. holders are clients that have messages, and receivers that have claims.
     """
     if interval <= 0:
         raise typer.BadParameter("the interval must be more than 0")
-    watched = {path: Watch(path) for path in queue or queues(Path())}
+    watched = {path: Watch(path) for path in (_named(queue) if queue else queues(Path()))}
     if not watched:
         raise Failure(f"{Path().absolute()}: there are no queues below this folder", NO_QUEUE)
     for watch in watched.values():
@@ -65,6 +69,12 @@ def top(
                 return OK
 
 
+def _named(paths: list[Path]) -> Iterator[Path]:
+    """Queues as they are, and for a folder the queues in it. One without any is named too, so that its error is shown."""
+    for path in paths:
+        yield from (list(queues(path)) if path.is_dir() else []) or [path]
+
+
 # ---------------------------------------------------------------- looking
 
 
@@ -74,6 +84,7 @@ class Watch:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._counts: dict[str, int] = {}
+        self._before: penstock.Stats | None = None
         self._at_s = 0.0
 
     def begin(self) -> None:
@@ -87,7 +98,7 @@ class Watch:
         try:
             stats, holders = self._glance()
         except (penstock.PenstockError, OSError) as error:
-            self._counts = {}
+            self._counts, self._before = {}, None
             return {"path": os.path.abspath(self._path), "error": line_of(error)}
         return {**_figures(stats), "holders": holders, **self._note(stats)}
 
@@ -107,7 +118,12 @@ class Watch:
         }
         before, span_s = self._counts, max(now_s - self._at_s, 1e-6)
         self._counts, self._at_s = counts, now_s
-        return {f"{name}_per_s": _rate(counts[name], before.get(name), span_s) for name in RATES}
+        rates = {f"{name}_per_s": _rate(counts[name], before.get(name), span_s) for name in RATES}
+        last, self._before = self._before or stats, stats
+        return rates | {
+            "waiting_p99_s": between(last.waiting_time, stats.waiting_time).p99_s,
+            "lateness_p99_s": between(last.lateness, stats.lateness).p99_s,
+        }
 
 
 def _rate(now: int, before: int | None, span_s: float) -> float | None:
@@ -164,6 +180,10 @@ def _span(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda row: "-" if row[name] is None else readable_s(row[name])
 
 
+def _short(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: "-" if row[name] is None else short_s(row[name]).replace(" ", "")
+
+
 def _late(row: dict[str, Any]) -> str:
     return f"in {readable_s(row['next_due_in_s'])}" if row["next_due_in_s"] is not None else _span("late_s")(row)
 
@@ -182,6 +202,8 @@ COLUMNS = (
     Column("clients", lambda row: str(row["clients"]), 7),
     Column("holders", lambda row: str(row["holders"]), 9),
     Column("sync/s", _per_s("syncs"), 10),
+    Column("wait99", _short("waiting_p99_s"), 12),
+    Column("late99", _short("lateness_p99_s"), 13),
     Column("stored", lambda row: readable_bytes(row["stored_bytes"]), 11),
 )
 

@@ -162,6 +162,18 @@ def readable_s(seconds: float) -> str:
     return f"{seconds // 86_400:.0f}d{seconds % 86_400 // 3600:02.0f}h"
 
 
+def short_s(seconds: float) -> str:
+    """As ``readable_s``, also for what takes no time to speak of.
+
+    >>> short_s(0), short_s(0.0000075), short_s(0.00025), short_s(0.0123), short_s(1.25), short_s(150)
+    ('0 µs', '8 µs', '250 µs', '12.3 ms', '1.25 s', '2m30s')
+    """
+    for unit, scale in (("µs", 1e6), ("ms", 1e3), ("s", 1.0)):
+        if seconds * scale < (60 if unit == "s" else 999.5):
+            return f"{seconds * scale:.0f} {unit}" if unit == "µs" else f"{seconds * scale:.3g} {unit}"
+    return readable_s(seconds)
+
+
 def readable_bytes(size: float) -> str:
     """
     >>> readable_bytes(0), readable_bytes(1 << 20), readable_bytes(1500)

@@ -2,6 +2,7 @@
 
 from penstock.manager.declared import Change, Declared, read_declared
 from penstock.manager.directory import Directory, Entry, FileDirectory
+from penstock.manager.figures import ManagerStats, QueueFigures
 from penstock.manager.managed import ManagedQueue
 from penstock.manager.manager import QueueInfo, QueueManager
 from penstock.manager.options import QueueOptions
@@ -15,6 +16,8 @@ __all__ = [
     "Entry",
     "FileDirectory",
     "ManagedQueue",
+    "ManagerStats",
+    "QueueFigures",
     "QueueInfo",
     "QueueManager",
     "QueueOptions",

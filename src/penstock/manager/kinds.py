@@ -15,7 +15,8 @@ from penstock.manager.membership import MACRO
 from penstock.manager.options import OWN, SIZES
 from penstock.store.alone import change_habits, move_queue, remove_queue
 from penstock.store.files import Clock
-from penstock.timequeue import TimeQueue, resize_queue
+from penstock.timequeue import Stats, TimeQueue, resize_queue
+from penstock.timequeue.administration import glance
 from penstock.timequeue.making import HABITS, habits, make, refuse_itself
 
 Progress = Callable[[int, int], None]
@@ -26,6 +27,9 @@ class Kind(Protocol):
         """There whole, with its entry, or not at all."""
 
     def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue: ...
+
+    def stats(self, place: Path, *, busy_s: float) -> Stats:
+        """A look at it, which opens it for no longer than that and leaves nothing behind."""
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         """``Misuse`` if these options can never be, before anything is begun."""
@@ -46,6 +50,9 @@ class PlainQueue:
 
     def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue:
         return TimeQueue(place, busy_s=busy_s, clock=clock, progress=progress)
+
+    def stats(self, place: Path, *, busy_s: float) -> Stats:
+        return glance(place, busy_s=busy_s).stats
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         kept = habits({name: value for name, value in changes.items() if name in HABITS})

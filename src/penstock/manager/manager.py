@@ -27,6 +27,7 @@ from penstock.manager.directory import (
     note,
     read_noted,
 )
+from penstock.manager.figures import LOOK_BUSY_S, ManagerStats, QueueFigures, manager_stats
 from penstock.manager.handed import HandedOut
 from penstock.manager.kinds import KINDS, Kind, Progress
 from penstock.manager.macros import Macros
@@ -43,6 +44,7 @@ from penstock.manager.options import (
 )
 from penstock.manager.permissions import (
     ANY_QUEUE,
+    CALLS,
     Grants,
     Right,
     check,
@@ -110,9 +112,12 @@ class QueueManager:
 
     def list(self) -> list[QueueInfo]:
         """All queues, by name; under a principal those that it has some right on."""
+        return [self._info(entry) for entry in self._entries() if self._principal is None or self._rights(entry.name)]
+
+    def _entries(self) -> Sequence[Entry]:
+        """By name. What the root has comes before what is found elsewhere."""
         entries = {entry.name: entry for each in reversed(self._directories) for entry in each.entries()}
-        seen = [name for name in entries if self._principal is None or self._rights(name)]
-        return [self._info(entries[name]) for name in sorted(seen)]
+        return [entries[name] for name in sorted(entries)]
 
     def find(self, name: str) -> QueueInfo:
         """The queue of this name, or with this UUID; ``NoSuchQueue`` if there is none."""
@@ -128,6 +133,21 @@ class QueueManager:
         entry = self._entry(name)
         self._permit_any("state", name if entry is None else entry.name)
         return State.UNKNOWN if entry is None else self._state(entry)
+
+    def stats(self) -> ManagerStats:
+        """The figures of all queues, and of all together; under a principal of those that it may browse. A queue that
+        cannot be looked at has its error there."""
+        right, anybody = CALLS["stats"].right, self._principal is None
+        seen = [entry for entry in self._entries() if anybody or right in self._rights(entry.name)]
+        return manager_stats(str(self.root), map(self._figures, seen))
+
+    def _figures(self, entry: Entry) -> QueueFigures:
+        figures = QueueFigures(name=entry.name, kind=entry.kind, state=self._state(entry), active=entry.active)
+        try:
+            found = self._kind(entry).stats(_path_of(entry), busy_s=min(self._busy_s, LOOK_BUSY_S))
+        except (PenstockError, OSError) as error:
+            return msgspec.structs.replace(figures, state=State.FAILED, error=str(error))
+        return msgspec.structs.replace(figures, stats=found)
 
     def _entry(self, name: str) -> Entry | None:
         return self._find_in(self._directories, name)

@@ -84,10 +84,10 @@ cdef class Claiming:
     @cython.locals(at=u64, chain=u64, ends=u64, last=u64)
     cdef void _attach(self, u64 slot, u64 entry, u64 claim) noexcept
     @cython.locals(count=u64, begun=u64, slot=u64, following=u64)
-    cpdef u64 ack(self, u64 entry, u64 claim, u64 most) except? 0
+    cpdef u64 ack(self, u64 entry, u64 claim, u64 most, u64 now_us) except? 0
     @cython.locals(chain=u64)
     cdef int _acked(self, u64 entry, u64 first, long long count) except -1
-    cpdef int ack_spilled(self, u64 entry, u64 spilled_bytes) except -1
+    cpdef int ack_spilled(self, u64 entry, u64 spilled_bytes, u64 now_us) except -1
     cdef void _ack(self, u64 slot, u64 entry, u64 spilled_bytes) noexcept
     @cython.locals(slot=u64, before=u64)
     cpdef u64 give_back(self, u64 entry, u64 claim, u64 start, u64 most, u64 now_us) except? 0

@@ -283,6 +283,7 @@ class Claiming:
     def _mark(self, slot: int, before: int, now_us: int, entry: int, claim: int) -> None:
         """A message is claimed, behind ``before`` if that was in the same transaction."""
         at = self.slots_at + slot * L.SLOT_WORDS
+        self.kernel.measuring.delivered(at, now_us)
         self.words.put(at + L.S_ATTEMPT_US, now_us)
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
         # Raw: owner, claim and chain mean nothing for a slot that waits, which this one is again if we don't commit.
@@ -433,6 +434,7 @@ class Claiming:
 
     def _claim(self, slot: int, now_us: int, entry: int, claim: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS
+        self.kernel.measuring.delivered(at, now_us)
         self.words.put(at + L.S_ATTEMPT_US, now_us)
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
         self._attach(slot, entry, claim)
@@ -478,7 +480,7 @@ class Claiming:
 
     # ------------------------------------------------------------ what becomes of them
 
-    def ack(self, entry: int, claim: int, most: int) -> int:
+    def ack(self, entry: int, claim: int, most: int, now_us: int) -> int:
         """Messages of claims up to ``claim`` are done, at most ``most``; how many. Stops before one whose body is a
         file: see ``ack_spilled``."""
         count = 0
@@ -486,6 +488,7 @@ class Claiming:
         slot = self.first(entry)
         while count < most and slot != 0 and self.claim_of(slot) <= claim and not self.kernel.spilled(slot):
             following = self.after(slot)
+            self.kernel.measuring.acknowledged(self.slots_at + slot * L.SLOT_WORDS, now_us)
             self.kernel._give_up(slot)
             self.kernel._vacate(slot, 0)
             slot = following
@@ -509,8 +512,9 @@ class Claiming:
             self.kernel._count(L.T_ACKS, count)
         self.words.commit()
 
-    def ack_spilled(self, entry: int, spilled_bytes: int) -> None:
+    def ack_spilled(self, entry: int, spilled_bytes: int, now_us: int) -> None:
         """The first message of a receiver is done; its body is a file of so many bytes."""
+        self.kernel.measuring.acknowledged(self.slots_at + self.first(entry) * L.SLOT_WORDS, now_us)
         self._ack(self.first(entry), entry, spilled_bytes)
         self.words.commit()
 

@@ -14,6 +14,8 @@ cdef class ClientTable:
     cpdef u64 enter(self, u64 client, u64 pid, u64 now_us, u64 opened_us) except? 0
     @cython.locals(at=u64)
     cpdef int leave(self, u64 client) except -1
+    @cython.locals(at=u64)
+    cpdef void note(self, u64 client, u64 kind) noexcept
     cpdef u64 word(self, u64 client, u64 word) noexcept
     @cython.locals(slot=u64)
     cpdef bint fills(self, u64 client, u64 most) noexcept

@@ -38,6 +38,11 @@ class ClientTable:
         self._words.put(at + L.C_INCARNATION, self._words.load(at + L.C_INCARNATION) & L.MASK32)
         self._words.commit()
 
+    def note(self, client: int, kind: int) -> None:
+        """What a client does: CLIENT_PRODUCES or CLIENT_CONSUMES. Raw: nothing is decided by it."""
+        at = self._at(client) + L.C_INCARNATION
+        self._words.raw(at, self._words.load(at) | kind)
+
     def word(self, client: int, word: int) -> int:
         return self._words.load(self._at(client) + word)
 

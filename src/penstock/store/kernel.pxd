@@ -2,6 +2,7 @@ cimport cython
 from penstock.store cimport layout as L
 from penstock.store.announcing cimport Announcing
 from penstock.store.classes cimport Choice, Classes
+from penstock.store.measuring cimport Measuring
 from penstock.store.order cimport Order
 from penstock.store.remembered cimport Remembered
 from penstock.store.retained cimport Retained
@@ -25,6 +26,7 @@ cdef class Delivery:
 @cython.final
 cdef class Kernel:
     cdef readonly Words words
+    cdef readonly Measuring measuring
     cdef readonly Order order
     cdef readonly Ring ring
     cdef readonly Retained retained
@@ -55,7 +57,8 @@ cdef class Kernel:
 
     @cython.locals(slot=u64, fresh=u64, number=u64, spilled=u64)
     cpdef Py_ssize_t take(self, u64 units) except? -9
-    cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes, u64 entry=*) except -1
+    cpdef int describe(self, u64 slot, u64 deliver_us, u64 info, u64 spilled_bytes, u64 entry=*,
+                       u64 enqueued_us=*) except -1
     cpdef int publish_taken(self, u64 slot, u64 now_us) except -1
     cpdef int fill(self, u64 slot, u64 after, u64 client, u64 owner) except -1
     cpdef int publish_filled(self, u64 first, u64 last, u64 count, u64 client, u64 wake, u64 publisher=*,
@@ -74,7 +77,7 @@ cdef class Kernel:
     cpdef list claim_many(self, Choice choice, u64 most, u64 now_us, u64 lease_us, u64 client, u64 owner)
     cpdef int claim(self, u64 slot, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
     cpdef bint claim_slot(self, u64 slot, u64 number, u64 now_us, u64 lease_us, u64 client, u64 owner) except -1
-    cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes) except -1
+    cpdef int ack(self, u64 slot, u64 client, u64 spilled_bytes, u64 now_us=*) except -1
     cpdef int remove(self, u64 slot, u64 client, u64 spilled_bytes, u64 statistic) except -1
     cpdef int extend(self, u64 slot, u64 lease_us) except -1
     cpdef int release(self, u64 slot, u64 client, u64 deliver_us, u64 now_us) except -1

@@ -11,6 +11,7 @@ from penstock.store import layout as L
 from penstock.store.announcing import Announcing
 from penstock.store.backoff import Backoff
 from penstock.store.classes import Choice, Classes
+from penstock.store.measuring import Measuring
 from penstock.store.order import Order
 from penstock.store.remembered import Remembered
 from penstock.store.retained import Retained
@@ -50,6 +51,7 @@ class Kernel:
         self.clients = self.words.load(L.H_CLIENTS)
         self.data_bytes = self.words.load(L.H_DATA_UNITS) * L.UNIT_BYTES
         self.words.use_journal(self.words.load(L.H_JOURNAL_AT), self.words.load(L.H_JOURNAL_ENTRIES))
+        self.measuring = Measuring(words, self.stats_at)
         self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
         self.ring = Ring(words, self.slots_at, self.words.load(L.H_DATA_UNITS))
         self.retained = Retained(words, self.slots_at)
@@ -150,7 +152,9 @@ class Kernel:
         self._set_word(slot, number, L.STATE_FILLING)
         return slot
 
-    def describe(self, slot: int, deliver_us: int, info: int, spilled_bytes: int, entry: int = 0) -> None:
+    def describe(
+        self, slot: int, deliver_us: int, info: int, spilled_bytes: int, entry: int = 0, enqueued_us: int = 0
+    ) -> None:
         """Note what a taken slot will hold, and the ``entry`` that remembers it. Raw: nothing reads it before the
         slot's word says that it is there."""
         at = self.slots_at + slot * L.SLOT_WORDS
@@ -158,6 +162,7 @@ class Kernel:
         self.words.raw(at + L.S_LEASE_US, spilled_bytes)  # no lease while it is filled: the field is free
         self.words.raw(at + L.S_INFO, (info & L.INFO_LOW) | (self.number(slot) & L.TAG_MASK) << L.TAG_SHIFT)
         self.words.raw(at + L.S_ATTEMPT_US, 0)
+        self.words.raw(at + L.S_ENQUEUED_US, enqueued_us)
         self.words.raw(at + L.S_LANES, entry)  # it is on no list yet
 
     def publish_taken(self, slot: int, now_us: int) -> None:
@@ -317,8 +322,11 @@ class Kernel:
             self.words.commit()
         return True
 
-    def ack(self, slot: int, client: int, spilled_bytes: int) -> None:
-        """Done: vacant. The record is not touched (S8). Leaves the transaction open for more of the same."""
+    def ack(self, slot: int, client: int, spilled_bytes: int, now_us: int = 0) -> None:
+        """Done: vacant. The record is not touched (S8). Leaves the transaction open for more of the same. How long it
+        took is measured if the time is given."""
+        if now_us != 0:
+            self.measuring.acknowledged(self.slots_at + slot * L.SLOT_WORDS, now_us)
         self.remove(slot, client, spilled_bytes, L.T_ACKS)
 
     def remove(self, slot: int, client: int, spilled_bytes: int, statistic: int) -> None:
@@ -360,6 +368,7 @@ class Kernel:
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) - L.ATTEMPT_ONE)
         if self.attempts(slot) == 0:
             self.words.put(at + L.S_ATTEMPT_US, 0)
+            self.words.put(at + L.S_ENQUEUED_US, 0)  # its waiting time is counted
         self._return(slot, client, now_us)
         self._count(L.T_RELEASES, 1)
         self.words.commit()
@@ -533,6 +542,7 @@ class Kernel:
 
     def _claim(self, slot: int, now_us: int, lease_us: int, client: int, owner: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS
+        self.measuring.delivered(at, now_us)
         self._leave(slot)
         # Raw: owner and lease mean nothing for a slot that waits, which this one is again if we don't commit.
         self.words.raw(at + L.S_OWNER, owner)

@@ -112,7 +112,25 @@ cdef enum:
     T_MOVED_OUT = 0x15
     T_MOVED_IN = 0x16
     T_SERVICE_RECENT_US = 0x17
+    T_RATES_TICK = 0x18
+    T_RATES_US = 0x19
+    T_RATES = 0x1a
+    T_WAITING = 0x38
+    T_LATENESS = 0x8a
+    T_SERVICE = 0xdc
     STATS_WORDS = 0x200
+    RATE_COUNTED = 0x0
+    RATE_MEANS = 0x1
+    RATE_WORDS = 0x4
+    RATES = 0x6
+    RATE_SHIFT = 0x20
+    RATE_WINDOWS = 0x3
+    TICK_US = 0x3d090
+    SPAN_SUM_US = 0x0
+    SPAN_MAX_US = 0x1
+    SPAN_BUCKETS = 0x2
+    BUCKETS = 0x50
+    SPAN_WORDS = 0x52
     LIST_READY = 0x0
     LIST_TIMED = 0x10
     LIST_LEASES = 0x20
@@ -187,7 +205,7 @@ cdef enum:
     S_INFO = 0xb
     S_ATTEMPT_US = 0xc
     S_CLASS_LINKS = 0xd
-    S_CLASS = 0xe
+    S_ENQUEUED_US = 0xe
     S_GAP = 0xf
     SLOT_WORDS = 0x10
     SLOT_BYTES = 0x80
@@ -239,6 +257,8 @@ cdef extern from *:
     #define PENSTOCK_MAGIC 0x314e524b4b545350ULL
     #define PENSTOCK_OFFER_WAKE 0x100000000ULL
     #define PENSTOCK_CLIENT_USED 0x100000000ULL
+    #define PENSTOCK_CLIENT_PRODUCES 0x200000000ULL
+    #define PENSTOCK_CLIENT_CONSUMES 0x400000000ULL
     #define PENSTOCK_BEING_PUT 0x8000000000000000ULL
     #define PENSTOCK_PUT_SYNCED 0x4000000000000000ULL
     #define PENSTOCK_ATTEMPT_ONE 0x100000000ULL
@@ -257,6 +277,8 @@ cdef extern from *:
     const unsigned long long MAGIC "PENSTOCK_MAGIC"
     const unsigned long long OFFER_WAKE "PENSTOCK_OFFER_WAKE"
     const unsigned long long CLIENT_USED "PENSTOCK_CLIENT_USED"
+    const unsigned long long CLIENT_PRODUCES "PENSTOCK_CLIENT_PRODUCES"
+    const unsigned long long CLIENT_CONSUMES "PENSTOCK_CLIENT_CONSUMES"
     const unsigned long long BEING_PUT "PENSTOCK_BEING_PUT"
     const unsigned long long PUT_SYNCED "PENSTOCK_PUT_SYNCED"
     const unsigned long long ATTEMPT_ONE "PENSTOCK_ATTEMPT_ONE"

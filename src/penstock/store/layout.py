@@ -136,7 +136,29 @@ T_PARKED = 20  # given back for later, since the queue that they were to be move
 T_MOVED_OUT = 21  # moved to another queue, but for dead letters
 T_MOVED_IN = 22  # that came from another queue
 T_SERVICE_RECENT_US = 23  # from delivery to acknowledgement, lately, in microseconds
+T_RATES_TICK = 24  # wall time of the last advance of the rates, in ticks: tells only that another tick has begun
+T_RATES_US = 25  # boot time up to which they are; 0: nothing is known
+T_RATES = 26  # a rate for each of what is counted a second: RATES of them
+T_WAITING = 56  # from put to the first delivery: a span, as are the next two
+T_LATENESS = 138  # from when it was due to its delivery
+T_SERVICE = 220  # from delivery to acknowledgement
 STATS_WORDS = 512
+
+# A rate: what was counted up to T_RATES_US, then the means over the windows, in 2^-32 events a second.
+RATE_COUNTED = 0
+RATE_MEANS = 1
+RATE_WORDS = 4
+RATES = 6  # puts, gets, acks, what came back, dead letters, syncs
+RATE_SHIFT = 32  # so fine that a single event in 15 minutes fades away and does not stick
+RATE_WINDOWS = 3  # 1 second, 1 minute, 15 minutes
+TICK_US = 250_000  # the rates advance when another tick has begun: a quarter of the shortest window
+
+# A span: how long something took, in microseconds. Bucket 0 is below 2, then each factor of two has two, cut at 3/2.
+SPAN_SUM_US = 0
+SPAN_MAX_US = 1
+SPAN_BUCKETS = 2
+BUCKETS = 80  # the last is 2^40 microseconds, 12.7 days, and all that is more
+SPAN_WORDS = 82
 
 # ---------------------------------------------------------------- lists: heads and tails of the skip lists
 # Lists 0..15: ready (always due) by priority, ordered by number. 16..31: timed, ordered by (delivery time, number).
@@ -152,7 +174,7 @@ LANE_BITS = 3  # one node in eight rises to the next lane: seven hops of a lane 
 PRIORITIES = 16
 
 # ---------------------------------------------------------------- client entry
-C_INCARNATION = 0  # low half: incarnation; CLIENT_USED: in use
+C_INCARNATION = 0  # low half: incarnation; CLIENT_USED: in use, and what it does
 C_CHAIN = 1  # first slot of the chain of slots that belong to this client
 C_PID = 2  # for people; nothing is decided by it
 C_SINCE_US = 3
@@ -165,6 +187,8 @@ OFFER_WAKE = 1 << 32  # all receivers are to be told, to plan anew
 TICKET_SHIFT = 33
 TICKET_MASK = (1 << 31) - 1
 CLIENT_USED = 1 << 32
+CLIENT_PRODUCES = 1 << 33  # C_INCARNATION: it has put, or tried to
+CLIENT_CONSUMES = 1 << 34  # C_INCARNATION: it has looked for messages to get or claim
 CLIENTS = 1024
 
 # ---------------------------------------------------------------- classes (type, key): roots of the trees, by hash
@@ -235,7 +259,7 @@ S_CHAIN = 10  # next and previous of the owner's chain (pair); vacant: next vaca
 S_INFO = 11  # attempts << 32 | low bits of the number << 24 | flags << 16 | codec << 8 | priority
 S_ATTEMPT_US = 12
 S_CLASS_LINKS = 13  # smaller and larger in the tree by key (pair)
-S_CLASS = 14  # room: expiry
+S_ENQUEUED_US = 14  # as in its record; 0: an earlier version put it, or its waiting time is counted
 S_GAP = 15  # next and previous slot with a gap behind its record (pair)
 SLOT_WORDS = 16
 SLOT_BYTES = 128

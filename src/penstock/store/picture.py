@@ -113,7 +113,7 @@ def make_kernel(
         at = kernel.slots_at + slot * L.SLOT_WORDS
         words.raw(at + L.S_WORD, kernel.word_of(slot, start.number(slot), L.STATE_WAITING))
         words.raw(at + L.S_INFO, start.info(slot))
-        for field in (L.S_DELIVER_US, L.S_PLACE, L.S_ATTEMPT_US):
+        for field in (L.S_DELIVER_US, L.S_PLACE, L.S_ATTEMPT_US, L.S_ENQUEUED_US):
             words.raw(at + field, start.field(slot, field))
         if slot in hashes:
             kernel.classes.classify(slot, *hashes[slot])

@@ -303,6 +303,8 @@ class Restore:
         stats_at = view[L.H_STATS_AT]
         view[stats_at : stats_at + L.STATS_WORDS] = self.old[stats_at : stats_at + L.STATS_WORDS]
         view[stats_at + L.T_RESTORES] = (view[stats_at + L.T_RESTORES] + 1) & L.MASK64
+        for word in range(L.T_RATES_TICK, L.T_RATES + L.RATES * L.RATE_WORDS):
+            view[stats_at + word] = 0  # they are of another boot, whose time says nothing
 
     # ------------------------------------------------------------ writing
 

@@ -189,6 +189,7 @@ class Scan:
             self._take_back(slot, newest, batches)
         self.view[slot + L.S_WORD] = number
         self.view[slot + L.S_DELIVER_US] = found[at + L.R_DELIVER_US]
+        self.view[slot + L.S_ENQUEUED_US] = found[at + L.R_ENQUEUED_US]
         self.view[slot + L.S_PLACE] = found[at + _PLACE]
         self.view[slot + L.S_INFO] = (
             (((last >> 16) & 0xFF) << L.FLAGS_SHIFT) | (((last >> 28) & 0xF) << L.CODEC_SHIFT) | ((last >> 24) & 0xF)

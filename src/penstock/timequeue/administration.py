@@ -15,6 +15,7 @@ from penstock.store.files import Clock, body_name
 from penstock.timequeue.arguments import queue_path
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.held import Held
+from penstock.timequeue.measures import Distribution, distribution, rates
 
 PURGED_A_TURN_MAX = 256
 SWEPT_AT_ONCE_MAX = 1000  # files of failures that are looked at when a queue is opened, under the lock
@@ -67,6 +68,14 @@ class Stats(msgspec.Struct, frozen=True):
     next_due_at: float | None
     oldest_due_at: float | None  # since when the message that is due for the longest is due
     late_at: float | None  # since when the one that would be delivered now is due
+    waiting_time: Distribution  # from put to the first delivery
+    lateness: Distribution  # from when a message was due to its delivery
+    service_time: Distribution  # from delivery to acknowledgement
+    service_recent_s: float | None  # the mean of service times in which the latest count most
+    rates: dict[str, dict[str, float]]  # events a second, over "1s", "1m" and "15m"
+    producers: int  # clients that have put something, or tried to
+    consumers: int  # clients that have looked for messages to get or claim
+    remote_clients: int  # on other machines
     clients: list[dict[str, int]]
 
 
@@ -191,6 +200,8 @@ def stats(client: Client) -> Stats:
     due_us = client.kernel.order.next_due_us()
     now_us = client.clock.wall_us()
     due = client.kernel.due(now_us)
+    page = client.kernel.words.view[stats_at : stats_at + L.STATS_WORDS].tolist()
+    clients = client.living()
     return Stats(
         path=client.name,
         uuid=client.options.uuid,
@@ -206,37 +217,45 @@ def stats(client: Client) -> Stats:
         data_bytes=get(L.H_DATA_UNITS) * L.UNIT_BYTES,
         used_bytes=get(L.H_USED_UNITS) * L.UNIT_BYTES,
         spilled_bytes=get(L.H_SPILLED_BYTES),
-        depth_max=get(stats_at + L.T_DEPTH_MAX),
-        puts=get(stats_at + L.T_PUTS),
-        gets=get(stats_at + L.T_GETS),
-        acks=get(stats_at + L.T_ACKS),
-        releases=get(stats_at + L.T_RELEASES),
-        expired=get(stats_at + L.T_EXPIRED),
-        returned=get(stats_at + L.T_RETURNED),
-        cancels=get(stats_at + L.T_CANCELS),
-        abandoned=get(stats_at + L.T_ABANDONED),
-        spills=get(stats_at + L.T_SPILLS),
-        repairs=get(stats_at + L.T_REPAIRS),
+        depth_max=page[L.T_DEPTH_MAX],
+        puts=page[L.T_PUTS],
+        gets=page[L.T_GETS],
+        acks=page[L.T_ACKS],
+        releases=page[L.T_RELEASES],
+        expired=page[L.T_EXPIRED],
+        returned=page[L.T_RETURNED],
+        cancels=page[L.T_CANCELS],
+        abandoned=page[L.T_ABANDONED],
+        spills=page[L.T_SPILLS],
+        repairs=page[L.T_REPAIRS],
         kept=kept,
-        syncs=get(stats_at + L.T_SYNCS),
-        commits=get(stats_at + L.T_COMMITS),
-        committed=get(stats_at + L.T_COMMITTED),
-        followed=get(stats_at + L.T_FOLLOWED),
-        puts_per_sync=get(stats_at + L.T_COMMITS) / get(stats_at + L.T_SYNCS) if get(stats_at + L.T_SYNCS) else None,
-        index_syncs=get(stats_at + L.T_INDEX_SYNCS),
-        restores=get(stats_at + L.T_RESTORES),
-        dead_lettered=get(stats_at + L.T_DEAD_LETTERED),
-        dropped=get(stats_at + L.T_DROPPED),
-        deduplicated=get(stats_at + L.T_DEDUPLICATED),
-        parked=get(stats_at + L.T_PARKED),
-        moved_out=get(stats_at + L.T_MOVED_OUT),
-        moved_in=get(stats_at + L.T_MOVED_IN),
+        syncs=page[L.T_SYNCS],
+        commits=page[L.T_COMMITS],
+        committed=page[L.T_COMMITTED],
+        followed=page[L.T_FOLLOWED],
+        puts_per_sync=page[L.T_COMMITS] / page[L.T_SYNCS] if page[L.T_SYNCS] else None,
+        index_syncs=page[L.T_INDEX_SYNCS],
+        restores=page[L.T_RESTORES],
+        dead_lettered=page[L.T_DEAD_LETTERED],
+        dropped=page[L.T_DROPPED],
+        deduplicated=page[L.T_DEDUPLICATED],
+        parked=page[L.T_PARKED],
+        moved_out=page[L.T_MOVED_OUT],
+        moved_in=page[L.T_MOVED_IN],
         index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,
         sync_failed=os.strerror(failed) if failed else None,
         next_due_at=due_us / 1e6 if due_us else None,
         oldest_due_at=_oldest_due_us(client, now_us) / 1e6 or None,
         late_at=client.kernel.field(due, L.S_DELIVER_US) / 1e6 if due else None,
-        clients=client.living(),
+        waiting_time=distribution(page[L.T_WAITING : L.T_WAITING + L.SPAN_WORDS]),
+        lateness=distribution(page[L.T_LATENESS : L.T_LATENESS + L.SPAN_WORDS]),
+        service_time=distribution(page[L.T_SERVICE : L.T_SERVICE + L.SPAN_WORDS]),
+        service_recent_s=page[L.T_SERVICE_RECENT_US] / 1e6 or None,
+        rates=rates(page, client.clock.boot_us()),
+        producers=sum(each["produces"] for each in clients),
+        consumers=sum(each["consumes"] for each in clients),
+        remote_clients=0,
+        clients=clients,
     )
 
 
@@ -254,7 +273,8 @@ def gauge(client: Client) -> Gauge:
 
 
 class Glance(NamedTuple):
-    """What a queue holds and has done, and how many have messages of it: clients by a lease, receivers by a claim."""
+    """What a queue holds and has done, who looks left out, and how many have messages of it: clients by a lease,
+    receivers by a claim."""
 
     stats: Stats
     holders: int
@@ -272,6 +292,7 @@ def glance(path: str | os.PathLike[str], *, busy_s: float, progress: Progress | 
 
 def _glance(client: Client) -> Glance:
     found = stats(client)
+    found = msgspec.structs.replace(found, clients=[each for each in found.clients if each["client"] != client.index])
     claiming = Claiming(client.kernel)
     receivers = sum(claiming.word(entry, L.N_COUNT) > 0 for entry in range(L.RECEIVERS)) if found.claimed else 0
     return Glance(found, receivers + sum(each["holds"] > 0 for each in found.clients))

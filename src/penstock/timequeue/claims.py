@@ -245,6 +245,8 @@ class Receiver:
         0 if there is more of it."""
         client = self._client
         now_us = client.clock.wall_us()
+        client.advance_rates(now_us)
+        client.table.note(client.index, L.CLIENT_CONSUMES)
         expired = self._kernel.expire(client.clock.boot_us(), now_us, RETURNED_A_TURN_MAX)
         if expired + client.return_from_dead() >= RETURNED_A_TURN_MAX:
             return 0
@@ -500,14 +502,16 @@ class Receiver:
     def _ack(self, number: int) -> bool:
         """One turn's worth; True if there is more."""
         claiming, entry = self._claiming, self._entry
-        done = claiming.ack(entry, number, CLAIMED_A_TURN_MAX)
+        now_us = self._client.clock.wall_us()
+        self._client.advance_rates(now_us)
+        done = claiming.ack(entry, number, CLAIMED_A_TURN_MAX, now_us)
         slot = claiming.first(entry)
         if slot == 0 or claiming.claim_of(slot) > number:
-            claiming.seen(entry, self._client.clock.wall_us())
+            claiming.seen(entry, now_us)
             self._kernel.commit()
             return False
         if done < CLAIMED_A_TURN_MAX:
-            claiming.ack_spilled(entry, self._spilled_bytes(slot))
+            claiming.ack_spilled(entry, self._spilled_bytes(slot), now_us)
         return True
 
     def release(self, number: int) -> int:

@@ -47,6 +47,9 @@ cdef class Client:
     @cython.locals(me="unsigned long")
     cpdef object turn_at_once(self, object work, tuple arguments)
     cdef object _turn(self, unsigned long me, object work, tuple arguments, bint patient)
+    cpdef int advance_rates(self, u64 now_us) except -1
+    @cython.locals(now_us=u64)
+    cpdef u64 done_us(self) except? 0
     cpdef bint is_filling(self, u64 slot, u64 number) except -1
     cpdef int discard_filling(self, u64 slot, u64 index) except -1
     @cython.locals(done=u64, index=u64)

@@ -280,6 +280,19 @@ class Client:
             self.producers.ring(L.MASK32)
         self.kernel.sleepers.paid()
 
+    def advance_rates(self, now_us: int) -> None:
+        """What whoever puts, gets or acknowledges does first in a turn: see ``Measuring``."""
+        if self.kernel.measuring.is_tick(now_us):
+            self.kernel.measuring.advance(now_us, self.clock.boot_us())
+
+    def done_us(self) -> int:
+        """The time for what is done in this turn, for statistics alone; 0 if none are kept."""
+        if not self.kernel.measuring.keeping:
+            return 0
+        now_us = self.clock.wall_us()
+        self.advance_rates(now_us)
+        return now_us
+
     # ------------------------------------------------------------ the client table
 
     def _register(self) -> None:
@@ -376,7 +389,7 @@ class Client:
         return gained > 0
 
     def living(self) -> list[dict[str, int]]:
-        """The clients that are alive: entry, pid and start as they gave them, slots they hold."""
+        """The clients that are alive: entry, pid and start as they gave them, slots they hold, what they have done."""
         found = []
         for index in range(self.kernel.get(L.H_CLIENTS_HIGH)):
             if index == self.index or self.files.clients.alive(index):
@@ -386,6 +399,8 @@ class Client:
                         "pid": self.table.word(index, L.C_PID),
                         "since_us": self.table.word(index, L.C_SINCE_US),
                         "holds": self.table.word(index, L.C_COUNT),
+                        "produces": int(self.table.word(index, L.C_INCARNATION) & L.CLIENT_PRODUCES != 0),
+                        "consumes": int(self.table.word(index, L.C_INCARNATION) & L.CLIENT_CONSUMES != 0),
                     }
                 )
         return found

@@ -38,6 +38,7 @@ cdef class Consumer:
     cdef LocalFiles _files
     cdef object _receiver
     cdef u64 _max_attempts
+    cdef bint _known
     cdef bint _retried
 
     @cython.locals(look=Look, found=list, unmet=list)
@@ -60,7 +61,7 @@ cdef class Consumer:
     cpdef int _give_back(self, list deliveries, Delivery damaged, u64 delay_us) except -1
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
-    @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64)
+    @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64, now_us=u64)
     cpdef int _ack(self, object messages, u64 statistic) except -1
     cdef bint _is_due(self, Message message, u64 now_us) except -1
     cpdef Message take(self, u64 slot, u64 number, u64 lease_us)

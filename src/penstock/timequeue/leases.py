@@ -81,6 +81,7 @@ class Consumer:
         self._files = client.files
         self._receiver = receiver
         self._max_attempts = client.options.max_attempts or 0
+        self._known = False  # whether the client's entry says that it consumes
         self._retried = False  # whether the last ack was of messages that were delivered before
 
     def receive(self, most: int, wait_s: float | None, lease_us: int, wanted: Wanted | None = None) -> list[Message]:
@@ -168,6 +169,11 @@ class Consumer:
                 kernel.sleepers.disarm_choosing(timed_out)
         now_us = client.clock.wall_us()
         boot_us = client.clock.boot_us()
+        if kernel.measuring.is_tick(now_us):
+            kernel.measuring.advance(now_us, boot_us)
+        if not self._known:
+            self._known = True
+            client.table.note(client.index, L.CLIENT_CONSUMES)
         next_lease_us = kernel.order.next_lease_us()
         if next_lease_us and next_lease_us <= boot_us:
             kernel.expire(boot_us, now_us, RETURNED_A_TURN_MAX)
@@ -382,6 +388,7 @@ class Consumer:
 
     def _ack(self, messages: Iterable[Message], statistic: int) -> None:
         kernel = self._kernel
+        now_us = self._client.done_us()
         lost = None
         for given in messages:
             message = _checked(given)
@@ -389,7 +396,10 @@ class Consumer:
                 lost = lost or message
                 continue
             spilled_bytes = message.body_bytes if kernel.spilled(message.slot) else 0
-            kernel.remove(message.slot, self._client.index, spilled_bytes, statistic)
+            if statistic == L.T_ACKS:
+                kernel.ack(message.slot, self._client.index, spilled_bytes, now_us)
+            else:
+                kernel.remove(message.slot, self._client.index, spilled_bytes, statistic)
             message.state = DONE
             if message.attempts > 1:
                 self._retried = True
@@ -400,6 +410,7 @@ class Consumer:
     def _release(self, message: Message, delay_us: int) -> None:
         self._require(message)
         now_us = self._client.clock.wall_us()
+        self._client.advance_rates(now_us)
         deliver_us = now_us + delay_us if delay_us else 0
         self._kernel.release(message.slot, self._client.index, deliver_us, now_us)
         message.state = DONE

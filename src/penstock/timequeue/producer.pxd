@@ -37,6 +37,7 @@ cdef class Producer:
     cdef readonly u64 _direct_bytes_max
     cdef bint _has_trees
     cdef Hashes _hashes
+    cdef bint _known
     cdef public object admit
 
     @cython.locals(first=Entry)
@@ -73,6 +74,7 @@ cdef class Producer:
     cdef int put_staged(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(now_us=u64, item=Entry, client=Client, first=Entry)
     cdef int _put_with_others(self, list items, bint sync, bint batch, object once) except -1
+    cdef int _begin(self, u64 now_us) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64, kernel=Kernel, entry=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)

@@ -113,6 +113,7 @@ class Producer:
         self._direct_bytes_max = min(DIRECT_BYTES_MAX, self._spill_bytes)
         self._has_trees = self._kernel.trees_at != 0
         self._hashes = Hashes(client.options.signature)
+        self._known = False  # whether the client's entry says that it produces
         self.admit: Callable[[], None] | None = None  # asked under the lock before a slot is taken; raises to refuse
 
     def put(self, items: list[Entry], sync: bool, batch: bool, once: Once | None = None) -> None:
@@ -298,6 +299,7 @@ class Producer:
             self.admit()
         kernel = self._kernel
         now_us = self._clock.wall_us()
+        self._begin(now_us)
         if item.key:
             self._look_up([item], now_us)
         slot = kernel.take(_units(len(item.meta) + len(item.body)))
@@ -314,7 +316,7 @@ class Producer:
         try:
             entry = self._remember(item, slot, now_us) if item.key else 0
             self._files.write(item.unit, self._record(item, now_us, 1, 0))
-            kernel.describe(slot, item.deliver_us, item.info, 0)
+            kernel.describe(slot, item.deliver_us, item.info, 0, 0, now_us)
             if item.type_hash or item.key_hash:
                 kernel.classes.classify(slot, item.type_hash, item.key_hash)
             kernel.publish_taken(slot, now_us)
@@ -327,6 +329,13 @@ class Producer:
                 self._files.write(item.unit, TOMBSTONE)
             raise
         return True
+
+    def _begin(self, now_us: int) -> None:
+        """What is noted of a put for statistics alone."""
+        self._client.advance_rates(now_us)
+        if not self._known:
+            self._known = True
+            self._client.table.note(self._client.index, L.CLIENT_PRODUCES)
 
     def put_staged(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
         """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
@@ -370,6 +379,7 @@ class Producer:
             self.admit()
         kernel = self._kernel
         now_us = self._clock.wall_us()
+        self._begin(now_us)
         self._look_up(items, now_us)
         self._client.filling[id(items)] = len(items)
         try:
@@ -402,7 +412,7 @@ class Producer:
             entry = self._remember(item, slot, now_us) if item.key else 0
             if item.moved is not None:
                 kernel.count(L.T_MOVED_IN, 1)
-            kernel.describe(slot, item.deliver_us, item.info, item.spilled_bytes, entry)
+            kernel.describe(slot, item.deliver_us, item.info, item.spilled_bytes, entry, now_us)
             item.unit = kernel.field(slot, L.S_PLACE) >> L.PLACE_SHIFT
             kernel.fill(slot, last, client.index, client.owner)
             item.slot = slot  # from here on it is ours to give back
@@ -559,6 +569,7 @@ class Producer:
 
     def _publish(self, items: list[Entry], once: Once | None) -> None:
         now_us = self._clock.wall_us()
+        self._client.advance_rates(now_us)
         wake = len(items)
         for item in items:
             if item.deliver_us > now_us:
