@@ -17,7 +17,10 @@ from penstock.errors import PenstockError
 from penstock.manager import QueueInfo, QueueManager
 from penstock.timequeue import Stats
 from penstock.timequeue.administration import Glance, glance
+from penstock.timequeue.measures import Distribution
 
+# Bounds of histograms: a fixed few of those that queues count by, each four times the one before. 16 µs to 2 days.
+BOUNDS_S = [(1 << power) / 1e6 for power in range(4, 38, 2)]
 BUSY_S = 1.0  # a queue that is stuck is down; the others are not to wait for it
 
 Gauge = Callable[[Stats, float], float | None]
@@ -77,6 +80,13 @@ COUNTERS: dict[str, tuple[str, Callable[[Stats], int]]] = {
 }
 
 
+HISTOGRAMS: dict[str, tuple[str, Callable[[Stats], Distribution]]] = {
+    "waiting_seconds": ("From put to the first delivery.", lambda s: s.waiting_time),
+    "lateness_seconds": ("From when a message was due to its delivery.", lambda s: s.lateness),
+    "service_seconds": ("From delivery to acknowledgement.", lambda s: s.service_time),
+}
+
+
 class QueuesCollector(Collector):
     """All queues of a root, each looked at once for a scrape. One that fails is ``penstock_up`` 0 and nothing else."""
 
@@ -97,6 +107,10 @@ class QueuesCollector(Collector):
             yield _labelled(gauge, words, {name: value(look.stats, now) for name, look in looks.items()})
         clients = {name: sum(each["pid"] != os.getpid() for each in look.stats.clients) for name, look in looks.items()}
         yield _labelled("clients", "Clients that have the queue open.", clients)
+        producers = {name: look.stats.producers for name, look in looks.items()}
+        yield _labelled("producers", "Clients that have put something, or tried to.", producers)
+        consumers = {name: look.stats.consumers for name, look in looks.items()}
+        yield _labelled("consumers", "Clients that have looked for messages to get.", consumers)
         holders = {name: look.holders for name, look in looks.items()}
         yield _labelled("holders", "Clients and receivers that have messages.", holders)
         for counter, (words, count) in COUNTERS.items():
@@ -104,6 +118,9 @@ class QueuesCollector(Collector):
             for name, look in looks.items():
                 family.add_metric([name], count(look.stats))
             yield family
+        for histogram, (words, distribution) in HISTOGRAMS.items():
+            yield _histogram(histogram, words, {name: distribution(look.stats) for name, look in looks.items()})
+        yield _rates({name: look.stats for name, look in looks.items()})
 
 
 def _look(info: QueueInfo) -> Glance | None:
@@ -120,6 +137,32 @@ def _labelled(name: str, words: str, values: Mapping[str, float | None]) -> Metr
     for queue, value in values.items():
         if value is not None:
             family.add_metric([queue], value)
+    return family
+
+
+def cumulative(distribution: Distribution) -> list[tuple[str, float]]:
+    """What took at most so long, for each bound. Buckets of a queue end at these bounds, or between two of them."""
+    found: list[tuple[str, float]] = []
+    for bound_s in BOUNDS_S:
+        below = sum(count for upper_s, count in distribution.buckets if upper_s <= bound_s)
+        found.append((repr(bound_s), below))
+    return [*found, ("+Inf", distribution.count)]
+
+
+def _histogram(name: str, words: str, distributions: Mapping[str, Distribution]) -> Metric:
+    family = HistogramMetricFamily(f"penstock_{name}", words, labels=["queue"])
+    for queue, each in distributions.items():
+        family.add_metric([queue], buckets=cumulative(each), sum_value=each.count * (each.mean_s or 0.0))
+    return family
+
+
+def _rates(stats: Mapping[str, Stats]) -> Metric:
+    words = "Events a second as the queue itself has averaged them, over 1s, 1m or 15m."
+    family = GaugeMetricFamily("penstock_per_second", words, labels=["queue", "event", "window"])
+    for queue, each in stats.items():
+        for event, windows in each.rates.items():
+            for window, rate in windows.items():
+                family.add_metric([queue, event, window], rate)
     return family
 
 
@@ -152,6 +195,3 @@ def registry(root: Path, *, clock: Callable[[], float]) -> Any:
     made = CollectorRegistry(auto_describe=False)
     made.register(QueuesCollector(root, clock=clock))
     return made
-
-
-__all__ = ["HistogramMetricFamily", "QueuesCollector", "registry"]

@@ -12,10 +12,13 @@ import pytest
 
 import penstock
 from penstock.cli import exits
+from penstock.timequeue import measures
 
 from .conftest import END_S, Run, Start, one_error
 
 pytest.importorskip("prometheus_client", reason="not installed: pip install 'penstock[metrics]'")
+
+from penstock.metrics import BOUNDS_S  # noqa: E402: it needs what may not be there
 
 SMALL: dict[str, Any] = {"data_bytes": 256 << 10, "durability": "relaxed"}
 
@@ -62,13 +65,39 @@ def test_a_scrape_has_the_figures_of_every_queue(start: Start, root: Path) -> No
     assert process.stderr.read() == b""
     of = {name: value for (name, queue), value in found.items() if queue == "orders"}
     assert (of["penstock_up"], of["penstock_depth"], of["penstock_waiting"]) == (1, 9, 8)
-    assert (of["penstock_pending"], of["penstock_timed"], of["penstock_holders"], of["penstock_clients"]) == (1, 1, 1, 1)
+    assert (of["penstock_pending"], of["penstock_timed"], of["penstock_holders"], of["penstock_clients"]) == (
+        1,
+        1,
+        1,
+        1,
+    )
     assert (of["penstock_depth_limit"], of["penstock_vacant"]) == (50, 41)
     assert (of["penstock_puts_total"], of["penstock_gets_total"], of["penstock_acks_total"]) == (11, 4, 1)
     assert (of["penstock_retries_total"], of["penstock_dead_letters_total"]) == (1, 1)
     assert of["penstock_oldest_due_seconds"] > 0
+    assert (of["penstock_producers"], of["penstock_consumers"]) == (0, 1)
     assert found["penstock_waiting", "orders.dead"] == 1
     assert found["penstock_queues", ""] == 5
+
+
+def test_times_are_histograms_of_fixed_buckets(run: Run, root: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = {each.name: each for each in text_string_to_metric_families(run("metrics", root, "--once").stdout)}
+    for name, count in (("waiting_seconds", 3), ("lateness_seconds", 3), ("service_seconds", 1)):
+        family = families[f"penstock_{name}"]
+        assert family.type == "histogram"
+        mine = [each for each in family.samples if each.labels["queue"] == "orders"]
+        buckets = [each.value for each in mine if each.name.endswith("_bucket")]
+        assert buckets == sorted(buckets) and buckets[-1] == count and len(buckets) == len(BOUNDS_S) + 1
+        assert [each.value for each in mine if each.name.endswith("_count")] == [count]
+        assert [each.value > 0 for each in mine if each.name.endswith("_sum")] == [True]
+    rates = {tuple(each.labels.values()) for each in families["penstock_per_second"].samples}
+    assert {("puts", "orders", "1m"), ("acks", "orders", "15m"), ("dead_letters", "idle", "1s")} <= rates
+
+
+def test_bounds_of_histograms_are_bounds_that_queues_count_by() -> None:
+    assert set(BOUNDS_S) <= set(measures.BOUNDS_S)
 
 
 def test_a_queue_that_fails_is_down_and_the_others_are_up(run: Run, root: Path) -> None:

@@ -14,7 +14,7 @@ import penstock
 
 from .conftest import SMALL, Browser, Console, running, until
 
-EVIL = "<img src=x onerror=\"window.broken=1\"><script>window.broken=2</script>'\"&amp;"
+EVIL = '<img src=x onerror="window.broken=1"><script>window.broken=2</script>\'"&amp;'
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,9 @@ def test_all_queues_are_listed_with_their_states(browser: Browser, console: Cons
 def test_queues_are_found_by_name_and_state_and_sorted(browser: Browser, console: Console) -> None:
     browser.go(console.url)
     browser.sees("orders", ".queues")
-    typed = "const box = document.querySelector('.search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+    typed = (
+        "const box = document.querySelector('.search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+    )
     names = "return [...document.querySelectorAll('.queues .name')].map(each => each.textContent)"
     browser.run(typed, "FAILED")
     until(lambda: browser.run(names) == ["damaged"], "the failed one alone")
@@ -105,7 +107,10 @@ def test_a_queue_at_work_moves_its_figures_and_plots(browser: Browser, console: 
     before = browser.run(drawn)
     with producing(root / "idle"):
         until(lambda: browser.text(".tile:nth-child(1) dd span") not in ("0", "–"), "messages that wait")
-        until(lambda: float(browser.text(".tile:nth-child(3) dd span").replace(",", "").replace("–", "0")) > 0, "a rate of puts")
+        until(
+            lambda: float(browser.text(".tile:nth-child(3) dd span").replace(",", "").replace("–", "0")) > 0,
+            "a rate of puts",
+        )
         until(lambda: browser.run(drawn)[0] != before[0] and len(browser.run(drawn)[0]) > 60, "another curve")
         browser.sees("1", ".tile:nth-child(8) dd")  # the producer
     labels = browser.run("return [...document.querySelectorAll('.canvas text')].map(each => each.textContent)")

@@ -10,7 +10,6 @@ import pytest
 
 import penstock
 
-
 OPTIONAL = {
     "penstock.spark": "pyspark",
     "penstock.console": "uvicorn",

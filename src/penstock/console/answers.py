@@ -18,6 +18,7 @@ from penstock.console.watching import BUSY_S, Seen, Watch
 from penstock.errors import Corrupt, Misuse, NoSuchQueue, QueueNotFound
 from penstock.manager import State
 from penstock.message import Message
+from penstock.timequeue import Stats
 from penstock.timequeue.looking import Look
 
 ROWS_MAX = 200  # of queues in one answer
@@ -64,9 +65,20 @@ def matches(seen: Seen, find: str) -> bool:
 
 def state_of(seen: Seen) -> str:
     """For everybody: open is what somebody has opened, in whichever process."""
-    if seen.state == State.CONFIGURED and seen.figures is not None and seen.figures.clients:
+    if seen.state == State.CONFIGURED and seen.stats is not None and people_of(seen.stats):
         return str(State.OPEN)
     return seen.state
+
+
+def people_of(stats: Stats) -> list[dict[str, int]]:
+    """The clients of a queue without us; one that has several members of a macro queue open is one."""
+    found: dict[int, dict[str, int]] = {}
+    for client in stats.clients:
+        if client["pid"] != os.getpid():
+            known = found.setdefault(client["pid"], {**client, "holds": 0})
+            known["holds"] += client["holds"]
+            known["since_us"] = min(known["since_us"], client["since_us"])
+    return list(found.values())
 
 
 def row(seen: Seen, by_place: dict[str, Seen]) -> dict[str, Any]:
@@ -79,21 +91,22 @@ def row(seen: Seen, by_place: dict[str, Seen]) -> dict[str, Any]:
         "dead_of": seen.dead_of,
         "members": seen.members,
     }
-    if seen.figures is not None:
+    stats = seen.stats
+    if stats is not None:
         told |= {
-            "waiting": seen.figures.waiting,
-            "pending": seen.figures.pending,
-            "slots": seen.figures.slots,
-            "stored_bytes": seen.figures.stored_bytes,
-            "data_bytes": seen.figures.data_bytes,
+            "waiting": stats.waiting,
+            "pending": stats.pending + stats.claimed,
+            "slots": stats.slots,
+            "stored_bytes": stats.used_bytes + stats.spilled_bytes,
+            "data_bytes": stats.data_bytes,
             "oldest_s": seen.oldest_s,
             "late_s": seen.late_s,
-            "next_due_at": seen.figures.next_due_at,
+            "next_due_at": stats.next_due_at,
             "rates": seen.rates,
-            "clients": len(seen.figures.clients),
-            "holders": seen.figures.holders,
+            "clients": len(people_of(stats)),
+            "holders": seen.holders,
             "dead": dead_count(seen, by_place),
-            "sync_failed": seen.figures.sync_failed,
+            "sync_failed": stats.sync_failed,
         }
     return told
 
@@ -108,35 +121,35 @@ def _letters_at(place: str, by_place: dict[str, Seen]) -> int | None:
     letters = by_place.get(place)
     if letters is None:
         return None if os.path.exists(place) else 0
-    return None if letters.figures is None else letters.figures.waiting
+    return None if letters.stats is None else letters.stats.waiting
 
 
 def totals(every: Sequence[Seen]) -> dict[str, Any]:
     """Of all queues, each counted once. Dead letters are counted as such, and not as messages that wait."""
     usual = [seen for seen in every if not seen.dead_of and not seen.members]
-    figures = [seen.figures for seen in usual if seen.figures is not None]
+    figures = [seen.stats for seen in usual if seen.stats is not None]
     oldest = [seen.oldest_s for seen in usual if seen.oldest_s is not None]
     return {
         "queues": len(every),
         "failed": sum(seen.error is not None for seen in every),
         "waiting": sum(each.waiting for each in figures),
-        "pending": sum(each.pending for each in figures),
+        "pending": sum(each.pending + each.claimed for each in figures),
         "puts": sum(seen.rates.get("puts", 0.0) for seen in usual),
         "acks": sum(seen.rates.get("acks", 0.0) for seen in usual),
         "oldest_s": max(oldest, default=None),
-        "dead": sum(seen.figures.waiting for seen in every if seen.dead_of and seen.figures is not None),
+        "dead": sum(seen.stats.waiting for seen in every if seen.dead_of and seen.stats is not None),
     }
 
 
 Measure = Callable[[Seen, dict[str, Seen]], float]
 
 SORTS: dict[str, Measure] = {
-    "waiting": lambda seen, _: -1 if seen.figures is None else seen.figures.waiting,
-    "pending": lambda seen, _: -1 if seen.figures is None else seen.figures.pending,
+    "waiting": lambda seen, _: -1 if seen.stats is None else seen.stats.waiting,
+    "pending": lambda seen, _: -1 if seen.stats is None else seen.stats.pending + seen.stats.claimed,
     "puts": lambda seen, _: seen.rates.get("puts", -1.0),
     "acks": lambda seen, _: seen.rates.get("acks", -1.0),
     "oldest": lambda seen, _: -1.0 if seen.oldest_s is None else seen.oldest_s,
-    "dead": lambda seen, by_place: -1 if seen.figures is None else dead_count(seen, by_place) or 0,
+    "dead": lambda seen, by_place: -1 if seen.stats is None else dead_count(seen, by_place) or 0,
 }
 
 
@@ -172,9 +185,8 @@ def queue(watch: Watch, name: str) -> dict[str, Any]:
         "place": seen.info.place,
         "interval_s": watch.interval_s,
         "options": msgspec.to_builtins(seen.info.options if seen.info.macro is None else seen.info.macro),
-        "counts": {} if seen.figures is None else seen.figures.counts,
         "stats": stats,
-        "people": [] if seen.figures is None else seen.figures.clients,
+        "people": [] if seen.stats is None else people_of(seen.stats),
         "dead_queues": letters,
     }
 

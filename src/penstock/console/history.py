@@ -25,8 +25,8 @@ class Sample(NamedTuple):
     puts: float  # a second
     acks: float
     retries: float
-    oldest_s: float
-    late_s: float
+    oldest_s: float  # for how long the oldest that is due has been
+    late_s: float  # of what was delivered since the look before, all but 1 %
 
 
 FIELDS = Sample._fields

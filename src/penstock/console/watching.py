@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.console.figures import Figures, figures_of, rates_between, together
 from penstock.console.history import History, Sample
 from penstock.errors import PenstockError
 from penstock.manager import QueueInfo, QueueManager
 from penstock.manager.directory import members_of
 from penstock.store.options import BESIDE, DELETE
-from penstock.timequeue import Stats
+from penstock.timequeue import Stats, combined
 from penstock.timequeue.administration import glance
+from penstock.timequeue.measures import between
 from penstock.timequeue.moving import DEAD
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the others
@@ -35,9 +35,10 @@ class Seen(msgspec.Struct, kw_only=True):
     info: QueueInfo
     state: str
     error: str | None = None
-    stats: Stats | None = None  # of a queue of its own
-    figures: Figures | None = None
+    stats: Stats | None = None
+    holders: int = 0
     rates: dict[str, float] = {}  # a second, since the look before
+    delivered_late_s: float | None = None  # 99 % of what was delivered since then was no later
     dead: list[str] = []  # where its dead letters go; a macro queue has several places
     dead_of: list[str] = []  # the queues whose dead letters these are
     members: list[str] = []  # of a macro queue
@@ -45,12 +46,25 @@ class Seen(msgspec.Struct, kw_only=True):
     @property
     def late_s(self) -> float | None:
         """How long the message that would be delivered now has been due."""
-        return None if self.figures is None else _since(self.figures.late_at, self.at)
+        return None if self.stats is None else _since(self.stats.late_at, self.at)
 
     @property
     def oldest_s(self) -> float | None:
         """The same of the one that has been due for the longest, of any priority."""
-        return None if self.figures is None else _since(self.figures.oldest_due_at, self.at)
+        return None if self.stats is None else _since(self.stats.oldest_due_at, self.at)
+
+
+def counts_of(stats: Stats) -> dict[str, int]:
+    retries = stats.releases + stats.expired + stats.returned
+    return {"puts": stats.puts, "gets": stats.gets, "acks": stats.acks, "retries": retries, "syncs": stats.syncs}
+
+
+def rates_between(before: Stats, now: Stats, span_s: float) -> dict[str, float]:
+    """What happened a second. Nothing is known of a counter that went back: it is another queue by now."""
+    earlier, counts = counts_of(before), counts_of(now)
+    if span_s <= 0 or before.uuid != now.uuid or any(counts[name] < count for name, count in earlier.items()):
+        return {}
+    return {name: (counts[name] - count) / span_s for name, count in earlier.items()}
 
 
 def _since(then: float | None, now: float) -> float | None:
@@ -85,7 +99,7 @@ class Watch:
         self._monotonic = monotonic
         self._seen: dict[str, Seen] = {}
         self._histories: dict[str, History] = {}
-        self._counts: dict[str, tuple[float, dict[str, int]]] = {}
+        self._before: dict[str, tuple[float, Stats]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-console", daemon=True)
 
@@ -144,7 +158,7 @@ class Watch:
     def _remember(self, seen: dict[str, Seen]) -> None:
         for gone in self._histories.keys() - seen.keys():
             del self._histories[gone]
-            self._counts.pop(gone, None)
+            self._before.pop(gone, None)
         for name, each in seen.items():
             self._histories.setdefault(name, History()).add(sample_of(each), queues=len(seen))
 
@@ -157,13 +171,13 @@ class Watch:
         seen.dead = places_of_dead(info)
         if seen.error is None:
             try:
-                seen.stats, holders = glance(info.place, busy_s=BUSY_S)
+                stats, seen.holders = glance(info.place, busy_s=BUSY_S)
                 seen.at = self._wall()
-                self._measure(seen, figures_of(seen.stats, holders))
+                self._measure(seen, stats)
             except (PenstockError, OSError) as error:
                 seen.error = str(error)
         if seen.error is not None:
-            self._counts.pop(info.name, None)
+            self._before.pop(info.name, None)
             seen.state = FAILED
         return seen
 
@@ -177,14 +191,18 @@ class Watch:
             macro.error, macro.state = str(error), FAILED
             return
         macro.dead = sorted({place for leaf in leaves for place in leaf.dead})
-        self._measure(macro, together([leaf.figures for leaf in leaves if leaf.figures is not None]))
+        macro.holders = sum(leaf.holders for leaf in leaves)
+        known = [leaf.stats for leaf in leaves if leaf.stats is not None]
+        self._measure(macro, combined(known, path=macro.info.place, uuid=macro.info.uuid or ""))
 
-    def _measure(self, seen: Seen, figures: Figures) -> None:
+    def _measure(self, seen: Seen, stats: Stats) -> None:
         now_s = self._monotonic()
-        before_s, before = self._counts.get(seen.info.name, (now_s, {}))
-        self._counts[seen.info.name] = now_s, figures.counts
-        seen.figures = figures
-        seen.rates = rates_between(before, {**before, **figures.counts}, now_s - before_s)
+        before_s, before = self._before.get(seen.info.name, (now_s, stats))
+        self._before[seen.info.name] = now_s, stats
+        seen.stats = stats
+        seen.rates = rates_between(before, stats, now_s - before_s)
+        if seen.rates:
+            seen.delivered_late_s = between(before.lateness, stats.lateness).p99_s
 
 
 def _tell_dead(seen: dict[str, Seen]) -> None:
@@ -198,15 +216,15 @@ def _tell_dead(seen: dict[str, Seen]) -> None:
 
 def sample_of(seen: Seen) -> Sample:
     """For plots. A queue that could not be looked at is a gap, one with nothing due is not late."""
-    if seen.figures is None:
+    if seen.stats is None:
         return Sample(seen.at, *([NAN] * (len(Sample._fields) - 1)))
     return Sample(
         at=seen.at,
-        waiting=seen.figures.waiting,
-        pending=seen.figures.pending,
+        waiting=seen.stats.waiting,
+        pending=seen.stats.pending + seen.stats.claimed,
         puts=seen.rates.get("puts", NAN),
         acks=seen.rates.get("acks", NAN),
         retries=seen.rates.get("retries", NAN),
         oldest_s=seen.oldest_s or 0.0,
-        late_s=seen.late_s or 0.0,
+        late_s=NAN if seen.delivered_late_s is None else seen.delivered_late_s,
     )

@@ -156,7 +156,7 @@ export class Plot {
       line += `M${points.join("L")}${run.length === 1 ? "h0.1" : ""}`;
       area += `M${this.x(run[0][0]).toFixed(1)},${base}L${points.join("L")}L${this.x(run.at(-1)[0]).toFixed(1)},${base}Z`;
     }
-    const drawn = s("path", { class: field === "late_s" ? "line faint" : "line", d: line });
+    const drawn = s("path", { class: "line", d: line });
     drawn.style.stroke = `var(--${field})`;
     return filled ? [s("path", { class: `area k-${field}`, d: area }), drawn] : [drawn];
   }

@@ -28,7 +28,7 @@ export class QueueView {
     this.plots = [
       new Plot({ title: "Depth", lines: [["waiting", "waiting"], ["pending", "in work"]], format: count, axis: short }),
       new Plot({ title: "Messages a second", lines: [["puts", "put"], ["acks", "acked"], ["retries", "came back"]], format: rate, axis: short, filled: false }),
-      new Plot({ title: "Lateness: due for", lines: [["oldest_s", "the oldest"], ["late_s", "the next"]], format: span, axis: (value) => span(value).replace(".0 ", " "), spans: true }),
+      new Plot({ title: "Lateness", lines: [["oldest_s", "oldest due"], ["late_s", "delivered, p99"]], format: span, axis: (value) => span(value).replace(".0 ", " "), spans: true }),
     ];
     this.build();
     this.list();
@@ -131,8 +131,8 @@ export class QueueView {
     tiles.waiting.show(count(queue.waiting), { units: queue.slots ? `of ${count(queue.slots)}` : "" });
     this.fill(tiles.waiting.meter, full);
     tiles.pending.show(count(queue.pending), { under: queue.holders ? `with ${queue.holders} receiver${queue.holders > 1 ? "s" : ""}` : "" });
-    tiles.puts.show(rate(rates.puts), { units: "/s", under: queue.counts.puts === undefined ? "" : `${count(queue.counts.puts)} in all` });
-    tiles.acks.show(rate(rates.acks), { units: "/s", under: queue.counts.acks === undefined ? "" : `${count(queue.counts.acks)} in all` });
+    tiles.puts.show(rate(rates.puts), { units: "/s", under: queue.stats.puts === undefined ? "" : `${count(queue.stats.puts)} in all` });
+    tiles.acks.show(rate(rates.acks), { units: "/s", under: queue.stats.acks === undefined ? "" : `${count(queue.stats.acks)} in all` });
     const next = queue.next_due_at && queue.late_s === null ? `next ${distance(queue.next_due_at, queue.at)}` : "the next message";
     tiles.late.show(queue.late_s === null || queue.late_s === undefined ? "–" : span(queue.late_s), { under: queue.waiting === 0 ? "nothing waits" : next });
     tiles.dead.show(count(queue.dead), { look: queue.dead ? "bad" : "", under: queue.dead_queues.join(", ") });
