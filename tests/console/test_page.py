@@ -226,7 +226,8 @@ const element = document.querySelector(arguments[0]);
 if (!element) return 99;
 let behind = element;
 while (behind && (rgb(getComputedStyle(behind).backgroundColor)[3] ?? 1) < 1) behind = behind.parentElement;
-const [a, b] = [light(rgb(getComputedStyle(element).color)), light(rgb(getComputedStyle(behind ?? document.body).backgroundColor))];
+const a = light(rgb(getComputedStyle(element).color));
+const b = light(rgb(getComputedStyle(behind ?? document.body).backgroundColor));
 return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 """
 
@@ -240,7 +241,10 @@ def assert_legible(browser: Browser, selectors: list[str]) -> None:
 def test_news_move_nothing_on_the_page(browser: Browser, console: Console, root: Path) -> None:
     browser.go(console.url)
     browser.sees("orders", ".queues")
-    places = "return [...document.querySelectorAll('.queues td, .tile')].map(each => Math.round(each.getBoundingClientRect().x))"
+    places = (
+        "return [...document.querySelectorAll('.queues td, .tile')]"
+        ".map(each => Math.round(each.getBoundingClientRect().x))"
+    )
     before = browser.run(places)
     figures = browser.text(".queues")
     with producing(root / "idle"):

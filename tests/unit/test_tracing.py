@@ -1,4 +1,4 @@
-"""OpenTelemetry with the real SDK: a trace travels in the headers of messages, and whoever handles them goes on with it."""
+"""OpenTelemetry with the real SDK: a trace travels in the headers of messages, and who handles them goes on with it."""
 
 from __future__ import annotations
 

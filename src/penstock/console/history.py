@@ -83,7 +83,7 @@ def thinned(samples: Sequence[Sample], start: float, end: float, most: int) -> l
     """At most one sample for each part of the span. A peak is what one looks for: it is kept, at its own time's part.
 
     >>> quiet, peak = Sample(1.0, 2, 0, 0, 0, 0, 0, 0), Sample(1.5, 9, 0, 0, 0, 0, 0, 0)
-    >>> [each.waiting for each in thinned([quiet, peak], 0, 10, 5)]
+    >>> [each.waiting for each in thinned([quiet, peak], 0, 10, 1)]
     [9]
     """
     if len(samples) <= most:

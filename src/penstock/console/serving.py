@@ -38,6 +38,18 @@ def address_of(bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
+class _Announced(uvicorn.Server):
+    """Says where it is when it listens, and when a signal would end it in good order."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._ready()
+
+
 def serve(root: Path, bound: socket.socket, *, interval_s: float, ready: Callable[[str], None]) -> None:
     """Until a signal ends it, which is then raised. ``ready`` is told the address."""
     loopback = is_loopback(bound.getsockname()[0])
@@ -55,7 +67,6 @@ def serve(root: Path, bound: socket.socket, *, interval_s: float, ready: Callabl
             limit_concurrency=ANSWERED_MAX,
             timeout_graceful_shutdown=STOP_S,
         )
-        ready(address_of(bound))
-        uvicorn.Server(config).run(sockets=[bound])
+        _Announced(config, lambda: ready(address_of(bound))).run(sockets=[bound])
     finally:
         watch.stop()
