@@ -13,8 +13,8 @@ PYTEST     ?= -q -n logical --dist worksteal
 MEMORY     := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 # Those with Spark run in one process, beside no others: each process would start a Spark of its own.
 TESTS_SPARK ?= $(if $(filter tests,$(TESTS)),tests/spark)
-# What the tests need; without `spark` those with Spark are skipped.
-TEST_GROUPS ?= run build test spark
+# What the tests need; without `spark` or `console` those that need them are skipped.
+TEST_GROUPS ?= run build test spark console
 
 PY     := $(VENV)/bin/python
 SETUP  := @tools/setup.sh

@@ -18,7 +18,7 @@ from .conftest import END_S, Run, Start, one_error
 
 pytest.importorskip("prometheus_client", reason="not installed: pip install 'penstock[metrics]'")
 
-from penstock.metrics import BOUNDS_S  # noqa: E402
+from penstock.metrics import BOUNDS_S
 
 SMALL: dict[str, Any] = {"data_bytes": 256 << 10, "durability": "relaxed"}
 

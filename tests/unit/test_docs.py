@@ -22,10 +22,12 @@ PAGES = [
     "README.md",
     "docs/architecture.md",
     "docs/cli.md",
+    "docs/console.md",
     "docs/consumers.md",
     "docs/format.md",
     "docs/guarantees.md",
     "docs/manager.md",
+    "docs/metrics.md",
     "docs/selecting.md",
     "docs/spark.md",
     "docs/statistics.md",
@@ -181,6 +183,27 @@ def test_the_page_about_managers_has_every_state_and_call() -> None:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     told = {name.strip("`"): possible for name, _, possible in rows}
     assert told == {state: ", ".join(sorted(calls.keys() - ENDS)) for state, calls in TRANSITIONS.items()}
+
+
+def test_the_page_about_metrics_has_every_metric(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client", reason="not installed: pip install 'penstock[metrics]'")
+    from penstock.metrics import QueuesCollector
+
+    penstock.QueueManager(tmp_path).create("orders", data_bytes=1 << 16, durability="relaxed")
+    metrics = list(QueuesCollector(tmp_path, clock=lambda: 0.0).collect())
+    names = {each.name + ("_total" if each.type == "counter" else "") for each in metrics}
+    table = TEXTS["docs/metrics.md"].split("| metric | type | what |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(penstock_\w+)`", table)) == names
+    rules = "".join(_blocks(TEXTS["docs/metrics.md"], "yaml"))
+    assert set(re.findall(r"penstock_\w+", rules)) <= names
+
+
+def test_the_example_of_traces_runs(path: Path) -> None:
+    pytest.importorskip("opentelemetry", reason="not installed: pip install 'penstock[otel]'")
+    with penstock.create(path, durability="relaxed") as q:
+        q.put({"order": 7})
+        exec(_blocks(TEXTS["docs/metrics.md"], "python")[0], {"q": q})
+        assert q.stats().acks == 1
 
 
 COMMANDS = sorted(
