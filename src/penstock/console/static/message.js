@@ -58,7 +58,7 @@ function fill(message, state) {
     fact("State", state === "dead" ? "dead letter" : message.state === "pending" ? "in work" : message.state),
     fact("Key", message.key), fact("Priority", String(message.priority)),
     fact("Attempts", count(message.attempts) + (message.max_attempts ? ` of ${message.max_attempts}` : "")),
-    when("Put", message.enqueued_at, now), when("Due", message.deliver_at, now), when("Last attempt", message.last_attempt_at, now),
+    when(state === "dead" ? "Dead since" : "Put", message.enqueued_at, now), state === "dead" ? [] : when("Due", message.deliver_at, now), when("Last attempt", message.last_attempt_at, now),
     when("Lease ends", message.lease_ends_at, now), when("Expires", message.expires_at, now),
     fact("Own lease", message.own_lease_s ? span(message.own_lease_s) : null), fact("Dedup id", message.dedup_id),
     fact("Came from", message.came_from), fact("Id here", message.here === message.id ? null : message.here))));

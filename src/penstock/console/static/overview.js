@@ -55,7 +55,7 @@ class Row {
     const rates = queue.rates ?? {};
     say(this.state, queue.state);
     dress(this.state, `state ${queue.state}`);
-    const members = queue.members?.length ? `${queue.kind} queue of ${queue.members.join(", ")}` : "";
+    const members = queue.members.length ? `${queue.kind} queue of ${queue.members.join(", ")}` : "";
     const letters = queue.dead_of.length ? `dead letters of ${queue.dead_of.join(", ")}` : "";
     say(this.why, queue.error ?? queue.sync_failed ?? (letters || members || (queue.clients ? `${queue.clients} client${queue.clients > 1 ? "s" : ""}` : "")));
     this.why.title = queue.error ?? "";

@@ -31,7 +31,6 @@ export class QueueView {
       new Plot({ title: "Lateness", lines: [["oldest_s", "oldest due"], ["late_s", "delivered, p99"]], format: span, axis: (value) => span(value).replace(".0 ", " "), spans: true }),
     ];
     this.build();
-    this.list();
   }
 
   build() {
@@ -118,9 +117,10 @@ export class QueueView {
     this.banner.hidden = !wrong;
     if (wrong && this.banner.lastChild?.textContent !== wrong) this.banner.replaceChildren(h("strong", {}, "This queue has failed"), wrong);
     this.showFigures(queue);
-    this.showMembers(queue.members ?? []);
+    this.showMembers(queue.members);
     this.showTimes(queue.stats);
-    this.showPeople(queue.people, queue.at);
+    this.showPeople(queue);
+    this.listFirst(queue);
     this.showOptions(queue);
   }
 
@@ -174,11 +174,11 @@ export class QueueView {
         }))));
   }
 
-  showPeople(people, now) {
-    const said = JSON.stringify(people.map((each) => [each.client, each.pid, each.holds])) + (people.length ? Math.floor(now / 10) : "");
+  showPeople({ people, at: now, error }) {
+    const said = JSON.stringify([error, people.map((each) => [each.client, each.pid, each.holds])]) + (people.length ? Math.floor(now / 10) : "");
     if (said === this.saidPeople) return;
     this.saidPeople = said;
-    if (!people.length) return this.people.replaceChildren(h("div", { class: "body muted" }, "Nobody has it open."));
+    if (!people.length) return this.people.replaceChildren(h("div", { class: "body muted" }, error ? "Not known." : "Nobody has it open."));
     this.people.replaceChildren(h("table", { class: "people" },
       h("thead", {}, h("tr", {}, h("th", {}, "Process"), h("th", { class: "num" }, "Has messages"), h("th", { class: "num" }, "Since"))),
       h("tbody", {}, people.slice(0, 50).map((each) => h("tr", {}, h("td", { class: "mono" }, String(each.pid)), h("td", { class: "num" }, count(each.holds)),
@@ -219,6 +219,20 @@ export class QueueView {
     this.list();
   }
 
+  // Not before it is known that it has messages of its own, which can be looked at.
+  listFirst(queue) {
+    if (this.listed || queue.members.length) return;
+    if (queue.error) return this.refuse(queue.error);
+    this.listed = true;
+    this.list();
+  }
+
+  refuse(words) {
+    this.table.hidden = this.pager.hidden = true;
+    this.note.hidden = false;
+    this.note.replaceChildren(h("strong", {}, "The messages cannot be shown"), words);
+  }
+
   async list(skip = 0) {
     const state = this.state;
     dress(this.rows, "busy");
@@ -226,9 +240,7 @@ export class QueueView {
       const told = await this.ask(`${this.path}/messages?state=${state}&skip=${Math.max(0, skip)}&limit=${PAGE}`);
       if (state === this.state) this.showMessages(told);
     } catch (error) {
-      this.table.hidden = this.pager.hidden = true;
-      this.note.hidden = false;
-      this.note.replaceChildren(h("strong", {}, "The messages cannot be shown"), error.message);
+      this.refuse(error.message);
     } finally {
       dress(this.rows, "");
     }
@@ -239,7 +251,7 @@ export class QueueView {
     this.skip = told.skip;
     say(this.asOf, `as of ${clock(now)}`);
     const dead = told.state === "dead";
-    const when = dead ? "Put" : told.state === "pending" ? "Lease ends" : "Due";
+    const when = dead ? "Dead since" : told.state === "pending" ? "Lease ends" : "Due";
     const names = [when, "Type and key", "Priority", "Attempts", "Size", dead ? "Reason" : "Body"];
     this.heads.replaceChildren(...names.map((name, i) => h("th", { class: i > 1 && i < 5 ? "num" : "", scope: "col" }, name)));
     this.rows.replaceChildren(...told.messages.map((message) => this.row(message, told.state, names, now)));
