@@ -20,7 +20,7 @@ from bench.plan import (
 )
 from bench.report import body
 from bench.results import OURS, Results
-from bench.scenarios import consuming, durable, memory, processes, remembering, spark, throughput, timing
+from bench.scenarios import consuming, durable, keeping, memory, processes, remembering, spark, throughput, timing
 from bench.scenarios.classes import BODY_BYTES as CLASSED_BYTES
 from bench.scenarios.classes import Classes
 from bench.scenarios.depth import Depth
@@ -117,6 +117,8 @@ class Run:
         self._consuming(number)
         if "z" in self.wanted:
             self._remembering(number)
+        if "6" in self.wanted:
+            self._keeping(number)
         if "j" in self.wanted:
             self._say(f"round {number + 1} of {self.sizes.rounds}: j")
             if self._depth is None:
@@ -152,6 +154,14 @@ class Run:
             found = remembering.with_dedup_ids(self.below, count=self.sizes.single, body_bytes=size)
             for system, value in found.items():
                 self.results.add("z", size, system, number, value)
+
+    def _keeping(self, number: int) -> None:
+        """Penstock alone, in two ways."""
+        for size in BODY_SIZES:
+            self._say(f"round {number + 1} of {self.sizes.rounds}: 6 with {body(size)}")
+            found = keeping.with_statistics(self.below, count=self.sizes.single, body_bytes=size)
+            for system, value in found.items():
+                self.results.add("6", size, system, number, value)
 
     def _measure(self, letters: str, size: int, kind: type[System], number: int) -> None:
         system = kind()
