@@ -41,9 +41,10 @@ TITLES = {
     "1": "put + get + ack of a rare type, {deep:,} others waiting against 1,000",
     "2": "put + get + ack, single, with 16 priorities, against messages of one",
     "z": "put, get + ack with a dedup id, single",
+    "6": "put, get + ack, single, with statistics kept, against without",
 }
 UNITS = (
-    dict.fromkeys("abcdefgmnprsvwz", RATE)
+    dict.fromkeys("abcdefgmnprsvwz6", RATE)
     | dict.fromkeys("hiltxy12", SECONDS)
     | dict.fromkeys("q", SHARE)
     | {"u": BYTES}
@@ -106,6 +107,7 @@ TARGETS = (
     Target("v", "batches of 100", 0.7),
     Target("w", "blocking", 0.5),
     Target("z", "plain", 1 / 1.5),  # at most 1.5 times as long
+    Target("6", "no statistics", 1 / 1.05),  # at most 1.05 times as long
     Target("x", "neither type nor key", 1.5, at_least=False),
     Target("y", "neither type nor key", 1.5, at_least=False),
     Target("1", "1,000 others", 3, at_least=False),

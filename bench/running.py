@@ -20,7 +20,7 @@ from bench.plan import (
 )
 from bench.report import body
 from bench.results import OURS, Results
-from bench.scenarios import consuming, durable, memory, processes, remembering, spark, throughput, timing
+from bench.scenarios import consuming, durable, keeping, memory, processes, remembering, spark, throughput, timing
 from bench.scenarios.classes import BODY_BYTES as CLASSED_BYTES
 from bench.scenarios.classes import Classes
 from bench.scenarios.depth import Depth
@@ -114,9 +114,7 @@ class Run:
                     continue
                 for system in taking[turn:] + taking[:turn]:
                     self._measure(letters, size, system, number)
-        self._consuming(number)
-        if "z" in self.wanted:
-            self._remembering(number)
+        self._alone(number)
         if "j" in self.wanted:
             self._say(f"round {number + 1} of {self.sizes.rounds}: j")
             if self._depth is None:
@@ -132,26 +130,20 @@ class Run:
         for (letter, system), seconds in self._classes.round().items():
             self.results.add_delays(letter, CLASSED_BYTES, system, number, seconds)
 
-    def _consuming(self, number: int) -> None:
+    def _alone(self, number: int) -> None:
         """Penstock alone, in two ways."""
         for size in BODY_SIZES:
             pairs = (
                 ("v", consuming.consumer, self.sizes.batched[size]),
                 ("w", consuming.coroutines, self.sizes.single),
+                ("z", remembering.with_dedup_ids, self.sizes.single),
+                ("6", keeping.with_statistics, self.sizes.single),
             )
             for letter, measure, count in pairs:
                 if letter in self.wanted:
                     self._say(f"round {number + 1} of {self.sizes.rounds}: {letter} with {body(size)}")
                     for system, value in measure(self.below, count=count, body_bytes=size).items():
                         self.results.add(letter, size, system, number, value)
-
-    def _remembering(self, number: int) -> None:
-        """Penstock alone, in two ways."""
-        for size in BODY_SIZES:
-            self._say(f"round {number + 1} of {self.sizes.rounds}: z with {body(size)}")
-            found = remembering.with_dedup_ids(self.below, count=self.sizes.single, body_bytes=size)
-            for system, value in found.items():
-                self.results.add("z", size, system, number, value)
 
     def _measure(self, letters: str, size: int, kind: type[System], number: int) -> None:
         system = kind()

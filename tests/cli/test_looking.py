@@ -128,7 +128,8 @@ def test_stat_of_a_folder_is_a_line_for_each_queue_and_their_total(run: Run, tmp
     lines = [line.split() for line in run("stat", root).stdout.splitlines()]
     assert lines[0][:3] == ["queue", "state", "waiting"] and "queue.json: damaged" in " ".join(lines[1])
     found = {line[0]: line[1:] for line in lines}
-    assert (found["orders"][:4], found["mail"][1], found["broken"][0]) == (["configured", "3", "0", "10"], "2", "failed")
+    assert found["orders"][:4] == ["configured", "3", "0", "10"]
+    assert (found["mail"][1], found["broken"][0]) == ("2", "failed")
     assert lines[-1][:6] == ["3", "queues", "5", "0", "20", "5"]
     (every,) = rows(run("stat", root, "--json"))
     assert (every["total"]["waiting"], every["states"]) == (5, {"failed": 1, "configured": 2})

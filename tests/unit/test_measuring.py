@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ times_us = st.one_of(
 
 
 def test_buckets_are_those_of_the_format() -> None:
-    assert len(BOUNDS_US) == L.BUCKETS == len(set(BOUNDS_US)) and BOUNDS_US == sorted(BOUNDS_US)
+    assert len(BOUNDS_US) == L.BUCKETS == len(set(BOUNDS_US)) and sorted(BOUNDS_US) == BOUNDS_US
     assert BOUNDS_US[:9] == [2, 3, 4, 6, 8, 12, 16, 24, 32]
     for k in range(1, 40):
         assert bucket_of(1 << k) == 2 * k - 1 == bucket_of((3 << k - 1) - 1) or k == 1
@@ -118,24 +119,41 @@ class Slot:
         return waiting, lateness, service
 
 
+class Case(NamedTuple):
+    """A message in its slot and when it is delivered; then count and sum of waiting time and of lateness."""
+
+    now_us: int
+    waiting: list[int]
+    lateness: list[int]
+    enqueued_us: int
+    deliver_us: int
+    attempt_us: int = 0
+    attempts: int = 0
+
+
 DELIVERIES = {
-    "ready": (dict(enqueued_us=100, deliver_us=100), 150, [1, 50], [1, 50]),
-    "timed": (dict(enqueued_us=100, deliver_us=130), 150, [1, 50], [1, 20]),
-    "put for a time that had passed": (dict(enqueued_us=100, deliver_us=1), 150, [1, 50], [1, 50]),
-    "before the clock was set back": (dict(enqueued_us=100, deliver_us=100), 90, [1, 0], [1, 0]),
-    "of an earlier version": (dict(enqueued_us=0, deliver_us=100), 150, [0, 0], [0, 0]),
-    "again, after a delay": (dict(enqueued_us=9, deliver_us=140, attempt_us=120, attempts=1), 150, [0, 0], [1, 10]),
-    "again, as it was": (dict(enqueued_us=9, deliver_us=9, attempt_us=120, attempts=3), 150, [0, 0], [0, 0]),
+    "ready": Case(150, [1, 50], [1, 50], enqueued_us=100, deliver_us=100),
+    "timed": Case(150, [1, 50], [1, 20], enqueued_us=100, deliver_us=130),
+    "put for a time that had passed": Case(150, [1, 50], [1, 50], enqueued_us=100, deliver_us=1),
+    "before the clock was set back": Case(90, [1, 0], [1, 0], enqueued_us=100, deliver_us=100),
+    "of an earlier version": Case(150, [0, 0], [0, 0], enqueued_us=0, deliver_us=100),
+    "after a delay": Case(150, [0, 0], [1, 10], enqueued_us=9, deliver_us=140, attempt_us=120, attempts=1),
+    "again as it was": Case(150, [0, 0], [0, 0], enqueued_us=9, deliver_us=9, attempt_us=120, attempts=3),
 }
 
 
 @pytest.mark.parametrize("case", DELIVERIES)
 def test_a_delivery_counts_what_is_known_of_it_once(case: str) -> None:
-    given_, now_us, waiting, lateness = DELIVERIES[case]
+    given_ = DELIVERIES[case]
     slot = Slot()
-    slot.describe(**given_)
-    slot.kernel.measuring.delivered(slot.at, now_us)
-    assert slot.sums_us() == (waiting, lateness, [0, 0])
+    slot.describe(
+        enqueued_us=given_.enqueued_us,
+        deliver_us=given_.deliver_us,
+        attempt_us=given_.attempt_us,
+        attempts=given_.attempts,
+    )
+    slot.kernel.measuring.delivered(slot.at, given_.now_us)
+    assert slot.sums_us() == (given_.waiting, given_.lateness, [0, 0])
 
 
 def test_recent_service_times_are_a_mean_in_which_the_latest_count_most() -> None:

@@ -37,7 +37,7 @@ RATES = ("puts", "gets", "acks", "retries", "syncs")
 def top(
     queue: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[QUEUE]...", help="Queues, or folders: all queues in them and below. Without any, those below here."),
+        typer.Argument(metavar="[QUEUE]...", help="Queues, or folders of queues; without any, all below here."),
     ] = None,
     interval: Annotated[
         float, typer.Option(parser=span_s, metavar="TIME", help="How often to look: 500ms, 2s.", show_default="2s")
@@ -50,8 +50,8 @@ def top(
 
     oldest is how long the message that is due for the longest has been due; late is the same for the one that would be
     delivered next, which priorities may put first ("in 5s": nothing is due yet). retries are messages that came back:
-    released, lease ended, receiver died. wait99 and late99 are what 99 in 100 of the messages that were delivered since
-    the last look waited at most, and were late at most. holders are clients that have messages, and receivers that have claims.
+    released, lease ended, receiver died. holders are clients that have messages, and receivers that have claims. wait99
+    and late99 are how long 99 in 100 of the messages delivered since the last look waited, and were late, at most.
     """
     if interval <= 0:
         raise typer.BadParameter("the interval must be more than 0")
@@ -70,7 +70,7 @@ def top(
 
 
 def _named(paths: list[Path]) -> Iterator[Path]:
-    """Queues as they are, and for a folder the queues in it. One without any is named too, so that its error is shown."""
+    """Queues as they are, and for a folder those in it and below. One without any is named too, for its error."""
     for path in paths:
         yield from (list(queues(path)) if path.is_dir() else []) or [path]
 

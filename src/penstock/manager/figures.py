@@ -1,5 +1,5 @@
-"""Owns the statistics of a manager: those of all its queues, and all of them together. Pure: how a queue is looked at is
-``kinds.py``'s, and who may look ``permissions.py``'s.
+"""Owns the statistics of a manager: those of each of its queues, and of all together. Pure: how a queue is looked at
+is ``kinds.py``'s, and who may look ``permissions.py``'s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ManagerStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manager_stats(root: str, figures: Iterable[QueueFigures]) -> ManagerStats:
-    """Messages of a macro queue are those of its members: only queues that hold messages themselves are in the total."""
+    """Messages of a macro queue are those of its members: the total is of the queues that hold messages themselves."""
     queues = {each.name: each for each in figures}
     holding = [each.stats for each in queues.values() if each.stats is not None and each.kind == QUEUE]
     return ManagerStats(

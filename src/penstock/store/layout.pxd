@@ -123,7 +123,6 @@ cdef enum:
     RATE_MEANS = 0x1
     RATE_WORDS = 0x4
     RATES = 0x6
-    RATE_SHIFT = 0x20
     RATE_WINDOWS = 0x3
     TICK_US = 0x3d090
     SPAN_SUM_US = 0x0
@@ -255,6 +254,7 @@ cdef extern from *:
     #define PENSTOCK_MASK48 0xffffffffffffULL
     #define PENSTOCK_MASK32 0xffffffffULL
     #define PENSTOCK_MAGIC 0x314e524b4b545350ULL
+    #define PENSTOCK_RATE_ONE 0x100000000ULL
     #define PENSTOCK_OFFER_WAKE 0x100000000ULL
     #define PENSTOCK_CLIENT_USED 0x100000000ULL
     #define PENSTOCK_CLIENT_PRODUCES 0x200000000ULL
@@ -275,6 +275,7 @@ cdef extern from *:
     const unsigned long long MASK48 "PENSTOCK_MASK48"
     const unsigned long long MASK32 "PENSTOCK_MASK32"
     const unsigned long long MAGIC "PENSTOCK_MAGIC"
+    const unsigned long long RATE_ONE "PENSTOCK_RATE_ONE"
     const unsigned long long OFFER_WAKE "PENSTOCK_OFFER_WAKE"
     const unsigned long long CLIENT_USED "PENSTOCK_CLIENT_USED"
     const unsigned long long CLIENT_PRODUCES "PENSTOCK_CLIENT_PRODUCES"

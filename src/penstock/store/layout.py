@@ -144,12 +144,12 @@ T_LATENESS = 138  # from when it was due to its delivery
 T_SERVICE = 220  # from delivery to acknowledgement
 STATS_WORDS = 512
 
-# A rate: what was counted up to T_RATES_US, then the means over the windows, in 2^-32 events a second.
+# A rate: what was counted up to T_RATES_US, then the means over the windows, one event a second being RATE_ONE.
 RATE_COUNTED = 0
 RATE_MEANS = 1
 RATE_WORDS = 4
 RATES = 6  # puts, gets, acks, what came back, dead letters, syncs
-RATE_SHIFT = 32  # so fine that a single event in 15 minutes fades away and does not stick
+RATE_ONE = 1 << 32  # so fine that a single event in 15 minutes fades away and does not stick
 RATE_WINDOWS = 3  # 1 second, 1 minute, 15 minutes
 TICK_US = 250_000  # the rates advance when another tick has begun: a quarter of the shortest window
 

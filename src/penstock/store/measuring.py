@@ -16,7 +16,8 @@ from penstock.store import layout as L
 from penstock.store.words import Words
 
 WINDOWS_US = (1_000_000, 60_000_000, 900_000_000)
-ONE = 1 << L.RATE_SHIFT  # one event a second
+ONE = L.RATE_ONE
+MEAN_MOST = 2.0**63  # it has to fit a word; nobody puts so often
 
 COUNTED = (  # what each rate is about, as sums of counts
     (L.T_PUTS,),
@@ -156,4 +157,4 @@ def after(mean: float, count: float, step: Step) -> float:
 
 def stored(mean: float) -> int:
     """As a word has it. Rounded down, so that it reaches 0 in the end."""
-    return min(int(mean), L.MASK64)
+    return int(min(mean, MEAN_MOST))

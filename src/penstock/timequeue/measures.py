@@ -5,6 +5,7 @@ kernel nor clock.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -27,8 +28,8 @@ BOUNDS_S = [bound_us / 1e6 for bound_us in BOUNDS_US]
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """How long something took, over the life of a queue. Percentiles are within 20 % of the true ones, or 1 microsecond;
-    count, mean and max are exact. None: nothing was counted yet."""
+    """How long something took, over the life of a queue. Count, mean and max are exact; percentiles are within 20 % of
+    the true ones, or 1 microsecond. None: nothing was counted yet."""
 
     count: int
     mean_s: float | None
@@ -36,7 +37,7 @@ class Distribution(msgspec.Struct, frozen=True):
     p90_s: float | None
     p99_s: float | None
     max_s: float | None
-    buckets: list[tuple[float, int]]  # those that have any: what was below so many seconds, and not below the one before
+    buckets: list[tuple[float, int]]  # those that have any: below so many seconds, and not below the one before
 
 
 def distribution(words: Sequence[int]) -> Distribution:
@@ -80,19 +81,16 @@ def _made(buckets: list[tuple[int, int]], sum_s: float, max_s: float) -> Distrib
 
 def _percentile(buckets: list[tuple[int, int]], rank: int, max_s: float) -> float:
     """What stands for the bucket of the value of this rank: the one whose relative error is the least at both ends."""
-    for bucket, count in buckets:
-        rank -= count
-        if rank <= 0:
-            break
+    below = list(itertools.accumulate(count for _, count in buckets))
+    bucket = buckets[bisect.bisect_left(below, rank)][0]
     if bucket == L.BUCKETS - 1:
         return max_s
-    high = BOUNDS_US[bucket]
-    low = BOUNDS_US[bucket - 1] if bucket else 1
+    low, high = BOUNDS_US[bucket - 1 : bucket + 1] if bucket else (1, 1)
     return min(2 * low * high / (low + high) / 1e6, max_s)
 
 
 def rates(page: Sequence[int], boot_us: int) -> dict[str, dict[str, float]]:
-    """Events a second, of each kind over each window, at this boot time. Nothing is stored: who reads does not count."""
+    """Events a second, of each kind over each window, at this boot time. Nothing is stored: looking changes nothing."""
     before_us = page[L.T_RATES_US]
     if not 0 < before_us <= boot_us:
         return {name: dict.fromkeys(WINDOWS, 0.0) for name in RATES}
