@@ -120,3 +120,14 @@ def test_looking_at_a_root_leaves_nothing_behind(tmp_path: Path) -> None:
     with QueueManager(tmp_path) as manager:
         manager.stats()
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_figures_of_a_macro_queue_are_those_of_its_members_and_not_in_the_total(manager: QueueManager) -> None:
+    manager.create_macro("both", ["orders", "mail"])
+    with manager.open("orders") as orders, manager.open("mail") as mail:
+        orders.put_many([b"x"] * 4)
+        mail.put(b"y")
+        found = manager.stats()
+    both = found.queues["both"].stats
+    assert both is not None and (both.waiting, both.slots) == (5, 100)
+    assert (found.total.waiting, found.total.slots) == (5, 150)

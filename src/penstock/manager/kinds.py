@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from penstock.errors import Misuse
 from penstock.interface import Queue
-from penstock.manager.directory import ENTRY, QUEUE
+from penstock.manager.directory import ENTRY, QUEUE, members_of
 from penstock.manager.membership import MACRO
 from penstock.manager.options import OWN, SIZES
 from penstock.store.alone import change_habits, move_queue, remove_queue
 from penstock.store.files import Clock
-from penstock.timequeue import Stats, TimeQueue, resize_queue
+from penstock.timequeue import Stats, TimeQueue, combined, resize_queue
 from penstock.timequeue.administration import glance
 from penstock.timequeue.making import HABITS, habits, make, refuse_itself
 
@@ -83,6 +83,10 @@ class SeveralQueues:
 
     def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue:
         raise Misuse(f"{place}: macro queues cannot be opened yet")
+
+    def stats(self, place: Path, *, busy_s: float) -> Stats:
+        """What its members are together; one that cannot be looked at is an error of the macro queue too."""
+        return combined([glance(leaf.place, busy_s=busy_s).stats for leaf in members_of(place)], path=str(place))
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         raise AssertionError("a macro queue is checked with its members")
