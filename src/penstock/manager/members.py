@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.errors import Misuse, PenstockError, QueueNotFound
+from penstock.errors import Misuse, PenstockError, QueueClosed, QueueNotFound
 from penstock.manager.directory import Entry, FileDirectory
 from penstock.manager.membership import MacroOptions
 from penstock.manager.policies import Head, levels_of
@@ -177,6 +177,7 @@ class Members:
         self._leaves: dict[str, Leaf] = {}
         self._retired: list[Leaf] = []
         self._changes = SharedCounter(path.parent / CHANGES)
+        self._closed = False
         self._seen = -1
         self._look_at_s = 0.0
         self._retry_at_s: float | None = None
@@ -192,6 +193,8 @@ class Members:
 
     def current(self) -> Group:
         """The tree as the root has it now."""
+        if self._closed:
+            raise QueueClosed(f"{self._path}: this queue object is closed")
         if self.is_stale():
             with self._mutex:
                 if self.is_stale():
@@ -302,6 +305,7 @@ class Members:
                 except (PenstockError, OSError) as error:
                     first = first or error
                 leaf.member = None
+            self._closed = True
             if first is not None:
                 raise first
 

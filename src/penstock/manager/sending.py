@@ -37,10 +37,12 @@ class Refusals:
 
     def tell(self, name: str) -> NoReturn:
         """A full one may take it later; another error is told only if there is none."""
-        error = self.full or self.other
-        if error is None:
-            raise QueueInactive(name, call="put: no member takes messages now, and it")
-        raise error
+        full = self.full
+        if full is not None:
+            raise QueueFull(name, which=full.which, size=full.size, wanted=full.wanted) from full
+        if self.other is not None:
+            raise self.other
+        raise QueueInactive(name, call="put into any member")
 
 
 class Sending:
