@@ -11,7 +11,6 @@ import pytest
 
 import penstock
 from penstock import Draft, Misuse, QueueEmpty
-from penstock.store import layout as L
 from tests.conftest import SimulatedClock
 from tests.contract.test_queue_contract import Local, drain, kind, live  # noqa: F401
 

@@ -527,9 +527,15 @@ class MacroQueue:
         """Remove every message that waits in any member now; how many."""
         return sum(queue.purge() for queue in self._queues())
 
-    def redrive(self, **options: Any) -> int:
+    def redrive(self, *, limit: int | None = None, progress: Callable[[int], None] | None = None, **wanted: Any) -> int:
         """Bring dead letters back, each into the member that it came from; how many."""
-        return sum(queue.redrive(**options) for queue in self._queues())
+        done = 0
+        for queue in self._queues():
+            before = done
+            told = None if progress is None else lambda count, before=before: progress(before + count)
+            left = None if limit is None else limit - done
+            done += queue.redrive(limit=left, progress=told, **wanted) if left is None or left > 0 else 0
+        return done
 
     def sync_index(self) -> None:
         for queue in self._queues():
