@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 import penstock
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes, short_s
@@ -46,7 +46,7 @@ def stat(
         if found.queues:
             _show_all(found, json)
             return 0
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         _show(q.stats(), json)
     return 0
 
@@ -61,6 +61,9 @@ def _show(stats: penstock.Stats, json: bool) -> None:
         return
     clients, rates = figures.pop("clients"), figures.pop("rates")
     spans = {name: figures.pop(name) for name in SPANS}
+    if "members" in figures:  # of a macro queue: all of theirs are in --json
+        figures["members"] = ", ".join(figures["members"])
+        figures["failed"] = "; ".join(f"{name}: {why}" for name, why in figures["failed"].items()) or None
     rows = table("what", "value", whole=("what",))
     rows.show_header = False
     for name, value in figures.items():

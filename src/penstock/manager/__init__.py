@@ -3,8 +3,10 @@
 from penstock.manager.declared import Change, Declared, read_declared
 from penstock.manager.directory import Directory, Entry, FileDirectory
 from penstock.manager.figures import ManagerStats, QueueFigures
+from penstock.manager.macro import MacroQueue
 from penstock.manager.managed import ManagedQueue
 from penstock.manager.manager import QueueInfo, QueueManager
+from penstock.manager.membership import MacroOptions, Member
 from penstock.manager.options import QueueOptions
 from penstock.manager.permissions import Right
 from penstock.manager.states import State
@@ -15,8 +17,11 @@ __all__ = [
     "Directory",
     "Entry",
     "FileDirectory",
+    "MacroOptions",
+    "MacroQueue",
     "ManagedQueue",
     "ManagerStats",
+    "Member",
     "QueueFigures",
     "QueueInfo",
     "QueueManager",
