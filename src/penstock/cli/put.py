@@ -165,7 +165,7 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _put_file(queue: penstock.TimeQueue, file: Path | None, options: dict[str, Any]) -> str:
+def _put_file(queue: penstock.TimeQueue, file: Path | None, options: dict[str, Any]) -> Any:
     """A file, or all of standard input, without having it in memory."""
     with progress(DownloadColumn(binary_units=True)) as bar:
         task = bar.add_task("putting", total=None)

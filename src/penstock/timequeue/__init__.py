@@ -8,6 +8,7 @@ from penstock.timequeue.backups import Backup, backup
 from penstock.timequeue.consumers import QueueConsumer
 from penstock.timequeue.exports import Export, Imported, export_messages, import_messages
 from penstock.timequeue.groups import Group
+from penstock.timequeue.handles import Handle
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.opening import create, open_queue
 from penstock.timequeue.puts import Draft
@@ -20,6 +21,7 @@ __all__ = [
     "Export",
     "Finding",
     "Group",
+    "Handle",
     "Imported",
     "MessageIds",
     "QueueConsumer",

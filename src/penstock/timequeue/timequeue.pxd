@@ -19,6 +19,9 @@ cdef class TimeQueue(OpenQueue):
     cdef readonly Consumer _consumer
     cdef readonly object _specials
     cdef readonly object _moves
+    cdef readonly object _answers
+    cdef public object _asking
+    cdef object _making
     cdef dict _wanted
     cdef readonly double _lease_s
     cdef readonly bint _sync
