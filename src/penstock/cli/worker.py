@@ -95,7 +95,9 @@ class Worker:
     def _one(self, work: Work, message: Message, consumer: QueueConsumer) -> None:
         self._report("began", id=message.id, attempts=message.attempts)
         try:
-            work(message)
+            result = work(message)
+            if message.wants_reply and message.state == PENDING:
+                message.reply(result)  # what is no body is an error of the function
         except Exception as error:
             self._report("failed", id=message.id, error=_line(error), trace=traceback.format_exc())
             if message.state == PENDING:
