@@ -1,8 +1,8 @@
 """A ticket office: travellers ask for prices and wait for the answers, clerks reply, a queue is all they share.
 
-Travellers and clerks are processes that know nothing of each other. One clerk is killed with a question in hand: another
-one answers it. One traveller is killed while it waits: whoever comes back for it has the answer by the question's id.
-At the end everybody has got the answer to the own question, and no answer is left over.
+Travellers and clerks are processes that know nothing of each other. One clerk is killed with a question in hand:
+another one answers it. One traveller is killed while it waits: whoever comes back for it has the answer by the
+question's id. At the end everybody has got the answer to the own question, and no answer is left over.
 
     python examples/ask.py --travellers 3 --questions 40 --clerks 2
 """

@@ -87,14 +87,13 @@ class QueueBusy(PenstockError, TimeoutError):
 class NoAnswer(PenstockError, TimeoutError):
     """Nobody has answered in the given time. The question stays where it is: ``q.answer(message_id)`` goes on waiting.
 
-    ``message_id`` is None if it was not even stored. ``answers`` has those that came, by id, where several were asked.
+    ``message_id`` is None if it was not known to be stored by then. ``answers`` has those that came, by id, where several were asked.
     """
 
     def __init__(
         self, queue: str, message_id: str | None, *, waited_s: float, answers: dict[str, object] | None = None
     ) -> None:
-        what = "a message was not stored" if message_id is None else f"{message_id} was not answered"
-        super().__init__(f"{queue}: {what} within {waited_s:g} s")
+        super().__init__(f"{queue}: {message_id or 'a message'} was not answered within {waited_s:g} s")
         self.queue = queue
         self.message_id = message_id
         self.waited_s = waited_s

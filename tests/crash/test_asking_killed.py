@@ -1,5 +1,5 @@
-"""Kill -9 at every store and effect of answering: a reply, an acknowledgement that somebody waits for, a dead letter. The
-question is delivered again or has been answered, and whoever asked gets one answer."""
+"""Kill -9 at every store and effect of answering: a reply, an acknowledgement that somebody waits for, a dead letter.
+The question is delivered again or has been answered, and whoever asked gets one answer."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ CASES: dict[str, tuple[str, Callable[[penstock.TimeQueue], None]]] = {
 
 @pytest.mark.parametrize("durability", ["relaxed", "commit"])
 @pytest.mark.parametrize("name", CASES)
-def test_whoever_is_killed_while_it_answers_the_asker_gets_one_answer(
-    name: str, durability: str, folder: Path
-) -> None:
+def test_whoever_is_killed_while_it_answers_the_asker_gets_one_answer(name: str, durability: str, folder: Path) -> None:
     model, work = CASES[name]
     saved, question = asked(folder / "queue", model, durability=durability)
     wanted = {replies: "yes", acknowledges: None}.get(work, question) if model == "two-way" else question

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -221,6 +222,35 @@ def test_the_second_answer_to_a_question_is_dropped(queue: Queues, clock: Simula
     assert q.answer(caught.value.message_id or "").result(PATIENCE_S) == "first"
     with pytest.raises(penstock.LeaseLost):
         slow.reply("third")
+
+
+def test_a_batch_of_receipts_is_larger_than_there_is_room_for(queue: Queues, clock: SimulatedClock) -> None:
+    """Where the questions were asked in a queue that is smaller than the one they were moved to."""
+    q, other = queue(slots=4, data_bytes=1 << 15), queue("other", slots=400)
+    for _ in range(30):
+        for _ in range(4):
+            with pytest.raises(NoAnswer):
+                q.put("?", model="acknowledged", timeout=0)
+        q.move_all(to=other)
+    other.ack_many(other.get_many(200))
+    assert other.qsize() == 0 and 0 < q._answers.box().qsize() <= 4
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_who_has_stopped_waiting_leaves_the_answer_to_whoever_names_the_question(queue: Queues, several: bool) -> None:
+    q = queue()
+    q._answers.box()  # which takes its time
+    with pytest.raises(NoAnswer) as caught:
+        if several:
+            q.put_many(["?"], model="two-way", timeout=0.3)
+        else:
+            asyncio.run(q.aput("?", model="two-way", timeout=0.3))
+    others = q.put("not yet", model="two-way", wait=False)  # answers to this queue object are being collected
+    message = q.get(timeout=PATIENCE_S)
+    assert message.body == "?" and caught.value.message_id == message.id
+    message.reply("late")
+    assert queue.open(q).answer(message.id).result(PATIENCE_S) == "late"
+    assert not others.done()
 
 
 # ---------------------------------------------------------------- moves, copies, other places

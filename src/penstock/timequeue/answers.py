@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import (
+    BatchTooLarge,
     Corrupt,
     GivenUp,
     LeaseLost,
@@ -30,6 +31,7 @@ from penstock.message import PENDING, Message
 from penstock.store import layout as L
 from penstock.store.directory import mode_of
 from penstock.store.options import DELETE
+from penstock.timequeue import administration, forking
 from penstock.timequeue.making import make
 from penstock.timequeue.models import wants_receipt
 from penstock.timequeue.puts import Entry, entry
@@ -43,6 +45,7 @@ REPLIES = "replies"  # the folder
 SHARE = 4  # answers are there for a moment: they need only a part of the questions' room
 SLOTS_LEAST = 1024
 DATA_BYTES_LEAST = 1 << 20
+SENT_AT_ONCE = 64  # of the receipts of a batch: stored together, with one sync
 SWEEP_US = 1_000_000  # how often those that have expired are looked for, by whoever answers
 SWEPT_MAX = 128  # and how many are looked at
 EVICTED_AT_ONCE = 16  # the oldest, when there is no room
@@ -116,7 +119,8 @@ class Answers:
         where = queue.path / REPLIES
         if not where.exists():
             options = queue._mine().options
-            with contextlib.suppress(QueueExists):  # somebody else was first
+            # A child of a fork meanwhile would keep the lock of what is being made.
+            with forking.opening(), contextlib.suppress(QueueExists):  # somebody else was first
                 make(
                     where,
                     slots=share_of(options.slots, SLOTS_LEAST),
@@ -192,7 +196,8 @@ class Answers:
             if home is not None:
                 homes.setdefault(home, []).append(question)
         for home, some in homes.items():
-            home._store(some, what, reason, body)
+            for start in range(0, len(some), SENT_AT_ONCE):
+                home._store(some[start : start + SENT_AT_ONCE], what, reason, body)
 
     def _home(self, question: Message) -> Answers | None:
         """Where it was asked: here, or where it was moved from; None if that is not there any more."""
@@ -212,19 +217,30 @@ class Answers:
         return home
 
     def _store(self, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
+        """Those of a batch together, or one by one where there is no room for that."""
         box = self.box()
         self._sweep(box)
-        items = [self._entry(box, question, what, reason, body, known=True) for question in questions]
+        try:
+            self._put(box, questions, what, reason, body)
+        except (QueueFull, BatchTooLarge):
+            if len(questions) == 1:
+                raise
+            for question in questions:
+                self._put(box, [question], what, reason, body)
+
+    def _put(self, box: TimeQueue, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
+        known = True
         for _ in range(EVICTIONS_MAX):
+            items = [self._entry(box, question, what, reason, body, known=known) for question in questions]
             try:
                 box._put(items, None, None)
                 return
             except QueueFull as error:
                 if error.which == "dedup_entries":  # twice is harmless: who has one answer wants no other
-                    items = [self._entry(box, question, what, reason, body, known=False) for question in questions]
+                    known = False
                 elif not _evict(box):
                     raise
-        box._put(items, None, None)
+        raise QueueFull(box.name, which="data", size=box._mine().options.data_bytes, wanted=len(items[0].body))
 
     def _entry(
         self, box: TimeQueue, question: Message, what: str | None, reason: str | None, body: Any, *, known: bool
@@ -258,19 +274,21 @@ class Answers:
         if abs(now_us - self._sweep_us) < SWEEP_US or not box.qsize():
             return
         self._sweep_us = now_us
+        client, consumer = box._mine(), box._consumer
         for message in box.browse(limit=SWEPT_MAX):
             if message.meta.x is not None and message.meta.x <= now_us:
-                box.cancel(box.message_id(message.slot, message.number))
+                client.turn(administration.cancel, client, message.slot, message.number, consumer, [])
 
 
 def _evict(box: TimeQueue) -> bool:
     """Make room: the oldest answers go. Those who wait collect theirs at once, so that nobody waits for these. False if
     there are none."""
-    oldest = box.get_many(EVICTED_AT_ONCE)
+    before = box.qsize()
+    oldest = box.get_many(EVICTED_AT_ONCE)  # those that have expired are gone with that
     if oldest:
         log.warning("%s: no room: %d answers that nobody has collected are gone", box.name, len(oldest))
         with contextlib.suppress(LeaseLost):
             box.ack_many(oldest)
         if box._mine().kernel.get(L.H_KEPT):
             box.sync_index()
-    return bool(oldest)
+    return box.qsize() < before

@@ -5,7 +5,6 @@ in the order in which they came. How a message is stored is ``producer.py``'s; w
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import threading
 import time
@@ -107,9 +106,18 @@ class Asking:
         with self._collector.expecting():
             deadline = self.store(way, items, timeout)
             gathered = self._await_answers(handle, way, items, several=True)
-        with contextlib.suppress(NoAnswer):
+        try:
             return handle.result(_left_s(deadline))
-        raise gathered.late(self._queue.name, time.monotonic() - started_s)
+        except NoAnswer:
+            raise gathered.late(self._queue.name, time.monotonic() - started_s) from None
+        finally:
+            self._abandon(handle)
+
+    def _abandon(self, handle: Handle) -> None:
+        """Its caller does not wait any more: what it has asked is answered to whoever names it."""
+        handle.abandon()
+        for question in handle.ids if not handle.done() else ():
+            self._collector.drop(question)
 
     # ------------------------------------------------------------ puts that nobody waits for
 
@@ -164,6 +172,8 @@ class Asking:
             if handle.done():
                 return handle.result(0)
             raise NoAnswer(self._queue.name, handle.id, waited_s=timeout or 0.0) from None
+        finally:
+            self._abandon(handle)
 
     def _take_back(self, handle: Handle) -> bool:
         """A question that waits in the queue leaves it, and nobody is told: its asker has said so."""
@@ -268,6 +278,8 @@ class Asking:
                 self._collector.add(question, told, named=named)
             except PenstockError as error:
                 told(None, error)
+        if handle.abandoned:  # meanwhile
+            self._abandon(handle)
         return gathered
 
     def close(self) -> None:

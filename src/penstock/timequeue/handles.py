@@ -27,6 +27,7 @@ class Handle(Future[Any]):
         self._take_back = take_back
         self._ids: Sequence[str] = ()
         self._begun = False
+        self.abandoned = False
         self._mutex = threading.Lock()
 
     @property
@@ -73,6 +74,13 @@ class Handle(Future[Any]):
             return False
         self.set_running_or_notify_cancel()  # those in concurrent.futures.wait are told
         return True
+
+    def abandon(self) -> None:
+        """Whoever waited for it has gone: it is not stored, if there is time, and no answer is collected for it."""
+        self.abandoned = True
+        if self.begin():
+            super().cancel()
+            self.set_running_or_notify_cancel()
 
     def begin(self) -> bool:
         """From now on it is being stored. False if it was cancelled before."""

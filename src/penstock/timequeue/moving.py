@@ -37,6 +37,7 @@ from penstock.store.begun import BegunMove
 from penstock.store.directory import mode_of
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
+from penstock.timequeue import forking
 from penstock.timequeue.arguments import check_names, queue_path
 from penstock.timequeue.making import check_whole, make
 from penstock.timequeue.puts import Entry, Extra, made
@@ -365,7 +366,8 @@ class Moves:
         except QueueNotFound:
             if not make_it:
                 return None
-        with contextlib.suppress(QueueExists):  # somebody else was first
+        # A child of a fork meanwhile would keep the lock of what is being made.
+        with forking.opening(), contextlib.suppress(QueueExists):  # somebody else was first
             make(
                 where,
                 slots=options.slots,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, Unpack
+from typing import Any, Unpack
 
 from penstock.errors import LeaseLost, Misuse, QueueEmpty, QueueFull
 from penstock.interface import MessageOptions, Names, PutOptions
 from penstock.message import Message
 from penstock.store import layout as L
-from penstock.store.bodyfiles import PIECE_BYTES
-from penstock.timequeue import administration, coroutines
+from penstock.timequeue import administration, coroutines, fileputs
 from penstock.timequeue import groups as known_groups
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
@@ -37,11 +35,9 @@ from penstock.timequeue.moving import Moves, wanted
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
 from penstock.timequeue.opened import OpenQueue
 from penstock.timequeue.producer import Once, Producer
-from penstock.timequeue.puts import Draft, Entry, drafted, entries, entry, file_entry
+from penstock.timequeue.puts import Draft, Entry, entries, entry
 from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
 from penstock.timequeue.retries import MAX_ATTEMPTS, backoff_us, limit_of, text_of
-from penstock.timequeue.sources import Progress as SourceProgress
-from penstock.timequeue.sources import Source
 from penstock.timequeue.specials import Specials
 from penstock.timequeue.walking import receive_walking
 
@@ -138,67 +134,8 @@ class TimeQueue(OpenQueue):
                     self._asking = Asking(self, self._answers)
         return self._asking
 
-    def put_file(
-        self,
-        source: str | os.PathLike[str] | BinaryIO,
-        *,
-        timeout: float | None = None,
-        durability: str | None = None,
-        progress: SourceProgress | None = None,
-        model: str | None = None,
-        wait: bool = True,
-        reply_ttl: float | timedelta | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Any:
-        """``put`` of the bytes of a file: of a path, or of what can be read from an open binary file. Its id.
-
-        It is copied piece by piece and never in memory as a whole; ``message.open()`` reads it likewise. It may be a
-        pipe. ``SourceChanged`` if the file is changed meanwhile. ``progress`` is told the bytes that were read and,
-        where that is known, how many there are.
-
-        >>> import io, penstock
-        >>> q = penstock.create(path, data_bytes=8 << 20)
-        >>> id = q.put_file(io.BytesIO(bytes(3 << 20)), type="image")
-        >>> with q.get(timeout=1) as message, message.open() as file:
-        ...     message.body_bytes, len(file.read(1000)), file.seek(-5, 2), file.read()
-        (3145728, 1000, 3145723, b'\\x00\\x00\\x00\\x00\\x00')
-        """
-        way = way_of(model, wait, reply_ttl, durability)
-        asks = self._asks()
-        draft, now_us = Draft(body=None, **options), self._clock.wall_us()
-        extra = way.extra(self._specials.of_draft(draft, now_us), asks.asker(way))
-        store = functools.partial(self._put_source, source, draft, extra, progress)
-        if not wait:
-            later = functools.partial(store, lambda item: asks.store(way, [item], timeout))
-            return asks.start(way, [], None, store=lambda: [later()])
-        deadline: list[float | None] = []
-        item = store(lambda item: deadline.append(asks.store(way, [item], timeout)))
-        return asks.answer(way, item, deadline[0])
-
-    def _put_source(
-        self,
-        source: str | os.PathLike[str] | BinaryIO,
-        draft: Draft,
-        extra: Any,
-        progress: SourceProgress | None,
-        put: Callable[[Entry], object],
-    ) -> Entry:
-        # What is kept in memory is bounded, whatever spill_bytes is.
-        kept_bytes = min(self._mine().options.spill_bytes, PIECE_BYTES)
-        now_us = self._clock.wall_us()
-        with Source(source, kept_bytes=kept_bytes, progress=progress) as opened:
-            if opened.is_whole:
-                opened.require_unchanged()
-                item = drafted(draft, opened.head, now_us, extra)
-            else:
-                item = file_entry(draft, opened, now_us, extra)
-            put(item)
-        return item
-
-    async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> Any:
-        """``put_file`` for coroutines, in a thread of the event loop's executor."""
-        call = functools.partial(self.put_file, source, **options)
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+    put_file = fileputs.put_file
+    aput_file = fileputs.aput_file
 
     def put_many(
         self,
