@@ -87,7 +87,8 @@ class QueueBusy(PenstockError, TimeoutError):
 class NoAnswer(PenstockError, TimeoutError):
     """Nobody has answered in the given time. The question stays where it is: ``q.answer(message_id)`` goes on waiting.
 
-    ``message_id`` is None if it was not known to be stored by then. ``answers`` has those that came, by id, where several were asked.
+    ``message_id`` is None if it was not known to be stored by then. ``answers`` has those that came, by id, where
+    several were asked.
     """
 
     def __init__(
