@@ -40,12 +40,13 @@ TITLES = {
     "y": "put + get + ack, single, with exclusive keys, against messages without a key",
     "1": "put + get + ack of a rare type, {deep:,} others waiting against 1,000",
     "2": "put + get + ack, single, with 16 priorities, against messages of one",
+    "5": "two-way round trip between two processes (relaxed), against one wake-up of a blocked receiver",
     "z": "put, get + ack with a dedup id, single",
     "6": "put, get + ack, single, with statistics kept, against without",
 }
 UNITS = (
     dict.fromkeys("abcdefgmnprsvwz6", RATE)
-    | dict.fromkeys("hiltxy12", SECONDS)
+    | dict.fromkeys("hiltxy125", SECONDS)
     | dict.fromkeys("q", SHARE)
     | {"u": BYTES}
 )
@@ -112,6 +113,7 @@ TARGETS = (
     Target("y", "neither type nor key", 1.5, at_least=False),
     Target("1", "1,000 others", 3, at_least=False),
     Target("2", "one priority", 1.5, at_least=False),
+    Target("5", "one wake-up", 4, at_least=False),
 )
 
 

@@ -20,7 +20,18 @@ from bench.plan import (
 )
 from bench.report import body
 from bench.results import OURS, Results
-from bench.scenarios import consuming, durable, keeping, memory, processes, remembering, spark, throughput, timing
+from bench.scenarios import (
+    asking,
+    consuming,
+    durable,
+    keeping,
+    memory,
+    processes,
+    remembering,
+    spark,
+    throughput,
+    timing,
+)
 from bench.scenarios.classes import BODY_BYTES as CLASSED_BYTES
 from bench.scenarios.classes import Classes
 from bench.scenarios.depth import Depth
@@ -122,6 +133,15 @@ class Run:
             self.results.add_depth(number, self._depth.round())
         if self.wanted & set(CLASSES):
             self._classed(number)
+        if "5" in self.wanted:
+            self._asked(number)
+
+    def _asked(self, number: int) -> None:
+        """Penstock alone."""
+        self._say(f"round {number + 1} of {self.sizes.rounds}: 5")
+        below = self._directory(f"asking-{number}")
+        for system, delays in asking.round_trips(below, count=self.sizes.wake_ups).items():
+            self.results.add_delays("5", asking.BODY_BYTES, system, number, delays)
 
     def _classed(self, number: int) -> None:
         self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(sorted(self.wanted & set(CLASSES)))}")

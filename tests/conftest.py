@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.store.files import Clock
 from penstock.timequeue import check_queue
+from penstock.timequeue.answers import REPLIES
 
 WALL_START_S = 1_700_000_000
 BOOT_START_S = 1_000  # boot and wall time differ, so that a mix-up of the two shows
@@ -134,6 +135,8 @@ class Queues:
     def check(self) -> None:
         for path in self._paths:
             assert_whole(path)
+            if (path / REPLIES).exists():
+                assert_whole(path / REPLIES)
 
 
 def assert_whole(path: Path) -> None:

@@ -1,8 +1,8 @@
 """What the process that forks the workers imports once, instead of each of them."""
 
-from bench.scenarios import durable, memory, processes, timing
+from bench.scenarios import asking, durable, memory, processes, timing
 from bench.systems import available
 
-__all__ = ["durable", "memory", "processes", "timing"]
+__all__ = ["asking", "durable", "memory", "processes", "timing"]
 
 available()

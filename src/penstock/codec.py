@@ -39,6 +39,8 @@ class Meta(msgspec.Struct, omit_defaults=True):
     r: str | None = None  # of a dead letter: why it is one
     e: str | None = None  # its last error
     y: list[tuple[int, str]] | None = None  # the last errors, with their times in microseconds
+    q: tuple[str, str, int] | None = None  # of a question: what is wanted, the asker, how long to keep the answer (µs)
+    w: str | None = None  # of one that was moved: the path of the queue where it was asked
 
 
 class Pickled:

@@ -85,6 +85,38 @@ class QueueBusy(PenstockError, TimeoutError):
         self.holder = holder
 
 
+class NoAnswer(PenstockError, TimeoutError):
+    """Nobody has answered in the given time. The question stays where it is: ``q.answer(message_id)`` goes on waiting.
+
+    ``message_id`` is None if it was not known to be stored by then. ``answers`` has those that came, by id, where
+    several were asked.
+    """
+
+    def __init__(
+        self, queue: str, message_id: str | None, *, waited_s: float, answers: dict[str, object] | None = None
+    ) -> None:
+        super().__init__(f"{queue}: {message_id or 'a message'} was not answered within {waited_s:g} s")
+        self.queue = queue
+        self.message_id = message_id
+        self.waited_s = waited_s
+        self.answers = answers or {}
+
+
+class GivenUp(PenstockError):
+    """A question that nobody will answer now. ``how``: "dead-lettered", "dropped", "cancelled" or "purged"; ``reason``
+    is that of a dead letter, which may be answered yet if it is brought back: ``q.answer(message_id)``."""
+
+    def __init__(
+        self, queue: str, message_id: str, *, how: str, reason: str | None, answers: dict[str, object] | None = None
+    ) -> None:
+        super().__init__(f"{queue}: {message_id} was {how}{f' ({reason})' if reason else ''} and not answered")
+        self.queue = queue
+        self.message_id = message_id
+        self.how = how
+        self.reason = reason
+        self.answers = answers or {}
+
+
 class QueueInUse(PenstockError):
     """What was asked for needs the queue alone, and others have it open: ``pids`` are their processes, where known."""
 

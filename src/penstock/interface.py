@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, TypedDict, Unpack, runtime_checkable
@@ -30,6 +30,14 @@ class Special(TypedDict, total=False):
     max_attempts: int | None
     backoff: Any
     lease: float | None
+
+
+class PutOptions(Special, total=False):
+    """And what it waits for: ``model``, whether it waits at all, and how long an answer is kept."""
+
+    model: str | None
+    wait: bool
+    reply_ttl: Delay | None
 
 
 class MessageOptions(Special, total=False):
@@ -61,9 +69,25 @@ class MessageConsumer(Protocol):
     def close(self) -> None: ...
 
 
+class PutHandle(Protocol):
+    """What a put returns that nobody waits for: a ``concurrent.futures.Future`` that can be awaited."""
+
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def ids(self) -> Sequence[str]: ...
+    def done(self) -> bool: ...
+    def cancel(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> Any: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+
 @runtime_checkable
 class Queue(Protocol):
-    """put, get, ack, release, extend, the same for coroutines (a...), and a look inside."""
+    """put, get, ack, reply, release, extend, the same for coroutines (a...), and a look inside."""
 
     @property
     def name(self) -> str: ...
@@ -74,8 +98,11 @@ class Queue(Protocol):
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> str: ...
+    ) -> Any: ...
 
     def put_file(
         self,
@@ -84,8 +111,11 @@ class Queue(Protocol):
         timeout: float | None = None,
         durability: str | None = None,
         progress: Callable[[int, int | None], None] | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> str: ...
+    ) -> Any: ...
 
     def put_many(
         self,
@@ -93,8 +123,13 @@ class Queue(Protocol):
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> Sequence[str]: ...
+    ) -> Any: ...
+
+    def answer(self, message_id: str) -> PutHandle: ...
 
     def get(
         self,
@@ -120,6 +155,7 @@ class Queue(Protocol):
     def groups(self, *, by: str | None = None, limit: int | None = None) -> Sequence[Any]: ...
     def ack(self, message: Message, *, durable: bool = False) -> None: ...
     def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
+    def reply(self, message: Message, body: Any) -> None: ...
     def release(self, message: Message, *, delay: Delay | None = None) -> None: ...
     def fail(
         self, message: Message, error: BaseException | str | None = None, *, delay: Delay | None = None
@@ -134,8 +170,10 @@ class Queue(Protocol):
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> str: ...
+    ) -> Any: ...
 
     async def aput_many(
         self,
@@ -143,8 +181,10 @@ class Queue(Protocol):
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> Sequence[str]: ...
+    ) -> Any: ...
 
     async def aget(
         self,
@@ -168,6 +208,7 @@ class Queue(Protocol):
 
     async def aack(self, message: Message, *, durable: bool = False) -> None: ...
     async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None: ...
+    async def areply(self, message: Message, body: Any) -> None: ...
     async def arelease(self, message: Message, *, delay: Delay | None = None) -> None: ...
     async def aextend(self, message: Message, seconds: float) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +34,8 @@ class Receiver(Protocol):
     def name(self) -> str: ...
     def message_id(self, slot: int, number: int) -> str: ...
     def ack(self, message: Message, *, durable: bool = False) -> None: ...
+    def reply(self, message: Message, body: Any) -> None: ...
+    def send_receipts(self, messages: Iterable[Message]) -> None: ...
     def release(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
     def fail(
         self, message: Message, error: BaseException | str | None = None, *, delay: float | timedelta | None = None
@@ -43,6 +46,7 @@ class Receiver(Protocol):
     def finish_move(self, message: Message) -> bool: ...
     def extend(self, message: Message, seconds: float) -> None: ...
     async def aack(self, message: Message, *, durable: bool = False) -> None: ...
+    async def areply(self, message: Message, body: Any) -> None: ...
     async def arelease(self, message: Message, *, delay: float | timedelta | None = None) -> None: ...
     async def afail(
         self, message: Message, error: BaseException | str | None = None, *, delay: float | timedelta | None = None
@@ -233,9 +237,18 @@ class Message:
         """Of a message that was moved: the path of the queue that it came from."""
         return self.meta.f
 
+    @property
+    def wants_reply(self) -> bool:
+        """Whether somebody waits for ``reply``. An ``ack`` is a reply of None."""
+        return self._special and self.meta.q is not None and self.meta.q[0] == "r"
+
     def ack(self, *, durable: bool = False) -> None:
         """Done with it: it leaves the queue; with ``durable`` on disk too, when this returns."""
         self._receiver.ack(self, durable=durable)
+
+    def reply(self, body: Any) -> None:
+        """Answer it, and be done with it: the reply is stored for whoever asked, then the message is acknowledged."""
+        self._receiver.reply(self, body)
 
     def release(self, *, delay: float | timedelta | None = None) -> None:
         """Give it back, now or after ``delay`` seconds."""
@@ -279,6 +292,10 @@ class Message:
     async def aack(self, *, durable: bool = False) -> None:
         """``ack`` for coroutines."""
         await self._receiver.aack(self, durable=durable)
+
+    async def areply(self, body: Any) -> None:
+        """``reply`` for coroutines."""
+        await self._receiver.areply(self, body)
 
     async def arelease(self, *, delay: float | timedelta | None = None) -> None:
         """``release`` for coroutines."""

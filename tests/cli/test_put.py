@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
 import subprocess
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -168,3 +170,34 @@ def test_put_lines_shows_its_progress_on_a_terminal_and_only_there(start: Start,
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def _answer(path: Path, replies: list[object]) -> None:
+    with penstock.open(path) as q:
+        for reply in replies:
+            message = q.get(timeout=END_S)
+            if message.wants_reply:
+                message.reply(reply)
+            else:
+                message.ack()
+
+
+def test_put_waits_for_a_receiver_and_prints_the_reply(run: Run, small: Path) -> None:
+    receiver = threading.Thread(target=_answer, args=(small, [b"\xff", "text", {"a": 1}, b"ok", None]))
+    receiver.start()
+    asked = ("put", small, "?", "--model", "two-way", "--timeout", f"{END_S}s")
+    assert run(*asked).stdout_bytes == b"\xff"
+    assert run(*asked).stdout == "text\n"
+    assert run(*asked).stdout == '{"a": 1}\n'
+    assert json.loads(run(*asked, "--json").stdout) == {"kind": "bytes", "body": "ok"}
+    acknowledged = run("put", small, "!", "--model", "acknowledged", "--timeout", f"{END_S}s")
+    assert acknowledged.stdout.count("-") == 2, "its id"
+    receiver.join()
+
+
+def test_put_without_an_answer_in_time_says_so(run: Run, small: Path) -> None:
+    result = run("put", small, "?", "--model", "two-way", "--timeout", "10ms", code=exits.NOTHING)
+    assert "was not answered within" in one_error(result)
+    one_error(run("put", small, "--lines", "--model", "two-way", input="a\n", code=exits.USAGE))
+    assert run("put", small, "stored", "--model", "one-way").stdout
+    assert run("put", small, "--lines", "--model", "queued-acknowledged", input="a\nb\n").stdout == "2 messages put\n"

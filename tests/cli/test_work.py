@@ -87,6 +87,12 @@ def start_a_fork(message):
     (HERE / "ended").write_text(str(child.exitcode))
     child.kill()
 
+def double(message):
+    return {"twice": 2 * message.body}
+
+def answer_nonsense_first(message):
+    return object() if message.attempts == 1 else "sense"
+
 def raise_much(message):
     raise ValueError("x" * 1_000_000)
 """
@@ -375,3 +381,22 @@ def test_the_pool_is_found_from_a_relative_path(small: Path, folder: Path) -> No
         timeout=END_S,
     )
     assert (done.returncode, done.stdout) == (exits.OK, b"shouted m0\n")
+
+
+def test_what_the_function_returns_is_the_reply_to_a_question(start: Start, small: Path, folder: Path) -> None:
+    process = start("work", small, "jobs:double", "--processes", "2")
+    with penstock.open(small) as q:
+        assert q.put(21, model="two-way", timeout=END_S) == {"twice": 42}
+        assert q.put_many([1, 2], model="two-way", timeout=END_S) == [{"twice": 2}, {"twice": 4}]
+        assert q.put(3, model="acknowledged", timeout=END_S)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=END_S)
+    assert left(small) == (0, 0, 4)
+
+
+def test_a_function_that_returns_no_body_has_failed(start: Start, small: Path, folder: Path) -> None:
+    process = start("work", small, "jobs:answer_nonsense_first", "--retry-delay", "0")
+    with penstock.open(small) as q:
+        assert q.put("?", model="two-way", timeout=END_S) == "sense"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=END_S)

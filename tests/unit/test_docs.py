@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ PACKAGE = ROOT / "src/penstock"
 PAGES = [
     "README.md",
     "docs/architecture.md",
+    "docs/asking.md",
     "docs/cli.md",
     "docs/console.md",
     "docs/consumers.md",
@@ -144,6 +146,32 @@ def test_the_examples_of_consumers_run(path: Path, capsys: Any) -> None:
         asyncio.run(names["main"]())
         assert handled == ["a", "last", "b", "bad", "c", "e", {"order": 7}]
         assert q.stats().acks == 6
+
+
+def test_the_examples_of_asking_run(path: Path, capsys: Any) -> None:
+    with penstock.create(path, durability="relaxed") as q, penstock.open(path) as other:
+        first, handles, later = _blocks(TEXTS["docs/asking.md"], "python")
+        question, _, receiver = first.partition("\n\n")
+        names: dict[str, Any] = {"q": q}
+        asker = threading.Thread(target=exec, args=(question, names))
+        asker.start()
+        exec(receiver, {"q": other})
+        asker.join()
+        assert names["answer"] == {"euros": 42}
+
+        def answer() -> None:
+            for _ in range(3):
+                message = other.get(timeout=20)
+                message.reply(10 * message.body)
+
+        receiving = threading.Thread(target=answer)
+        receiving.start()
+        exec(handles, {"q": q})
+        receiving.join()
+        assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["0", "10", "20"]
+        names = {"q": q, "message_id": q.put("?", model="one-way")}
+        exec(later, names)
+        assert not names["handle"].done()
 
 
 def test_the_examples_of_types_keys_and_groups_run(path: Path, capsys: Any) -> None:

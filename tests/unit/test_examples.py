@@ -79,6 +79,10 @@ SAID = {
         ["--customers", "8", "--orders", "5"],
         r"is killed.*8 customers, 5 orders each; .* 0 out of order",
     ),
+    "ask.py": (
+        ["--questions", "12"],
+        r"is killed with a question in hand.*asked for Brno: \d+ euros.*36 of 36 questions have got their own answer",
+    ),
     "bulkmail.py": (["--mails", "300"], r"mails wait for large.example.*mails to small.example over .*dead letters"),
     "priorities.py": (
         ["--jobs", "30"],

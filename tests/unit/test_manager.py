@@ -14,6 +14,7 @@ import penstock
 from penstock import (
     Misuse,
     NameTaken,
+    NoAnswer,
     NoSuchQueue,
     NotPermitted,
     QueueExists,
@@ -496,6 +497,42 @@ def test_a_message_is_moved_between_managed_queues(manager: QueueManager) -> Non
 
 
 # ---------------------------------------------------------------- permissions
+
+
+def test_the_model_of_a_queue_is_that_of_its_puts(manager: QueueManager) -> None:
+    manager.create("asked", model="two-way")
+    with manager.open("asked", relationship="producer") as asks, manager.open("asked") as answers:
+        handle = asks.put("?", wait=False)
+        answers.get(timeout=20).reply("!")
+        assert handle.result(20) == "!"
+        with pytest.raises(NoAnswer):
+            asks.put("?", timeout=0)
+        assert isinstance(asks.put("plain", model="queued-acknowledged"), str)
+        assert len(asks.put_many(["x"], model="one-way")) == 1
+        with pytest.raises(Misuse, match="put_once waits for no answer"):
+            asks.put_once("p", 1, ["x"])
+        for call in (lambda: asks.reply(None, "x"), lambda: asks.get(block=False)):
+            with pytest.raises(WrongRelationship):
+                call()
+        QueueManager(manager.root).configure("asked", model="one-way")  # one of the manager's own: it counts at once
+        assert isinstance(asks.put("stored"), str)
+    with pytest.raises(Misuse, match="model must be one of"):
+        manager.create("other", model="three-way")
+
+
+def test_an_asker_needs_the_right_to_produce_and_who_answers_the_right_to_consume(manager: QueueManager) -> None:
+    manager.create("asked")
+    manager.grant("asker", "asked", ["produce"])
+    manager.grant("clerk", "asked", ["consume"])
+    with manager.as_principal("asker").open("asked") as asks, manager.as_principal("clerk").open("asked") as answers:
+        handle = asks.put("?", model="two-way", wait=False)
+        answers.reply(answers.get(timeout=20), "!")
+        assert handle.result(20) == "!"
+        assert not asks.answer(handle.id).done()
+        with pytest.raises(NotPermitted):
+            answers.answer(handle.id)
+        with pytest.raises(NotPermitted):
+            asks.reply(None, "x")
 
 
 def test_every_call_of_the_interface_is_checked() -> None:

@@ -9,6 +9,7 @@ from penstock import (
     Corrupt,
     LeaseLost,
     Misuse,
+    NoAnswer,
     NotAQueue,
     PenstockError,
     PublisherBusy,
@@ -37,7 +38,7 @@ TERMINATED = 143
 
 MEANING = {
     OK: "done",
-    NOTHING: "nothing or not done: no message due, none cancelled, findings",
+    NOTHING: "nothing or not done: no message due, none cancelled, no answer, findings",
     USAGE: "an argument or option that cannot work",
     NO_QUEUE: "no such queue, not a queue, there is one already, or another format",
     FULL: "the queue is full",
@@ -49,7 +50,7 @@ MEANING = {
 }
 
 _CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (  # the first that fits: some errors are two things
-    ((QueueEmpty, LeaseLost), NOTHING),
+    ((QueueEmpty, LeaseLost, NoAnswer), NOTHING),
     ((QueueFull,), FULL),
     ((QueueBusy, QueueInUse, ReceiverBusy, PublisherBusy, TooManyClients), BUSY),
     ((Corrupt,), DAMAGED),

@@ -230,20 +230,24 @@ def describe(message: Message, *, body: bool = True) -> dict[str, Any]:
             "came_from": message.came_from,
         }
     if body:
-        value = message.body
-        if isinstance(value, Pickled):
-            found["kind"] = "pickle"
-            found["body_base64"] = base64.b64encode(value.data).decode()
-        elif isinstance(value, bytes):
-            found["kind"] = "bytes"
-            try:
-                found["body"] = value.decode()
-            except UnicodeDecodeError:
-                found["body_base64"] = base64.b64encode(value).decode()
-        else:
-            found["kind"] = "text" if isinstance(value, str) else "json"
-            found["body"] = value
+        found |= described(message.body)
     return found
+
+
+def described(value: Any) -> dict[str, Any]:
+    """A body as JSON: what kind it is, and what it is.
+
+    >>> described(b"a"), described([1])
+    ({'kind': 'bytes', 'body': 'a'}, {'kind': 'json', 'body': [1]})
+    """
+    if isinstance(value, Pickled):
+        return {"kind": "pickle", "body_base64": base64.b64encode(value.data).decode()}
+    if not isinstance(value, bytes):
+        return {"kind": "text" if isinstance(value, str) else "json", "body": value}
+    try:
+        return {"kind": "bytes", "body": value.decode()}
+    except UnicodeDecodeError:
+        return {"kind": "bytes", "body_base64": base64.b64encode(value).decode()}
 
 
 def preview(data: bytes, size_bytes: int | None = None) -> str:

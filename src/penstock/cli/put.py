@@ -17,9 +17,9 @@ import penstock
 from penstock.cli.exits import USAGE, Failure, Terminated, code_of, line_of
 from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
-from penstock.cli.output import complain, progress, say, say_json
+from penstock.cli.output import Outlet, complain, described, progress, say, say_json
 from penstock.cli.signals import Held
-from penstock.cli.values import Durability, Kind, headers, moment, span_s
+from penstock.cli.values import Durability, Kind, Model, headers, moment, span_s
 
 LINES_A_BATCH_MAX = 1000  # past this a batch gains nothing and delays the receivers
 BATCH_BYTES_MAX = 1 << 20
@@ -36,6 +36,7 @@ EXAMPLES = examples(
     "tar c photos | penstock put albums --file -",
     "penstock put orders --lines --file orders.txt",
     "tail -f app.log | penstock put logs --lines --timeout 1h",
+    "penstock put prices 'one ticket to Brno' --model two-way --timeout 5s",
 )
 
 
@@ -82,17 +83,26 @@ def put(
         float | None, typer.Option(parser=span_s, metavar="TIME", help="Other than the queue's own.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(parser=span_s, metavar="TIME", help="Wait so long for room in a full queue.")
+        float | None,
+        typer.Option(parser=span_s, metavar="TIME", help="Wait so long for room in a full queue, and for an answer."),
+    ] = None,
+    model: Annotated[
+        Model | None, typer.Option(help="What to wait for: acknowledged and two-way wait for a receiver.")
+    ] = None,
+    reply_ttl: Annotated[
+        float | None, typer.Option(parser=span_s, metavar="TIME", help="How long an answer is kept (1h).")
     ] = None,
     durability: Annotated[Durability | None, typer.Option(help="Other than the queue's own.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="With --lines: print every id.")] = False,
     json: Json = False,
 ) -> int:
-    """Put a message and print its id, once it is confirmed.
+    """Put a message and print its id, once it is confirmed; with --model two-way, print the reply.
 
     With --lines, lines go in batches as they arrive. When a queue is full, the error says how many lines were put.
     """
     _check(body, file, lines, ids, deliver_at, delay)
+    if lines and model in (Model.acknowledged, Model.two_way):
+        raise typer.BadParameter(f"--lines waits for no receiver: leave --model {model.value} out")
     options: dict[str, Any] = {
         "deliver_at": deliver_at,
         "delay": delay,
@@ -109,20 +119,35 @@ def put(
         "lease": lease,
         "timeout": timeout,
         "durability": durability.value if durability else None,
+        "model": model.value if model else None,
+        "reply_ttl": reply_ttl,
     }
     with open_any(queue) as q:
         if lines:
             with _source(file) as (stream, total):
                 return Lines(q, kind, options, ids=ids, json=json).put(stream, total)
         if kind is Kind.bytes and (file is not None or body == "-"):
-            message_id = _put_file(q, file, options)
+            result = _put_file(q, file, options)
         else:
-            message_id = q.put(_value(_body(body, file), kind), **options)
-    if json:
-        say_json({"id": message_id})
+            result = q.put(_value(_body(body, file), kind), **options)
+    if model is Model.two_way:
+        _show_reply(result, json)
+    elif json:
+        say_json({"id": result})
     else:
-        say(message_id)
+        say(result)
     return 0
+
+
+def _show_reply(reply: Any, json: bool) -> None:
+    """As it is, with the end of a line behind what is none of bytes; or as ``get --json`` has bodies."""
+    if json:
+        say_json(described(reply))
+    elif isinstance(reply, bytes):
+        with Held() as held:
+            Outlet(held).write(reply)
+    else:
+        say(reply if isinstance(reply, str) else jsonlib.dumps(reply))
 
 
 def _check(
@@ -165,7 +190,7 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _put_file(queue: penstock.TimeQueue, file: Path | None, options: dict[str, Any]) -> str:
+def _put_file(queue: penstock.TimeQueue, file: Path | None, options: dict[str, Any]) -> Any:
     """A file, or all of standard input, without having it in memory."""
     with progress(DownloadColumn(binary_units=True)) as bar:
         task = bar.add_task("putting", total=None)

@@ -24,6 +24,15 @@ class Durability(StrEnum):
     relaxed = "relaxed"
 
 
+class Model(StrEnum):
+    """What a put waits for."""
+
+    one_way = "one-way"
+    queued = "queued-acknowledged"
+    acknowledged = "acknowledged"
+    two_way = "two-way"
+
+
 class Expired(StrEnum):
     """What becomes of messages that have expired. Its members are also those that ``create`` takes."""
 

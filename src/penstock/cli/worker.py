@@ -98,7 +98,9 @@ class Worker:
         self._report("began", id=message.id, attempts=message.attempts)
         try:
             with _span_of(message):
-                work(message)
+                result = work(message)
+            if message.wants_reply and message.state == PENDING:
+                message.reply(result)  # what is no body is an error of the function
         except Exception as error:
             self._report("failed", id=message.id, error=_line(error), trace=traceback.format_exc())
             if message.state == PENDING:

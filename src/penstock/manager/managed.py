@@ -19,6 +19,7 @@ from penstock.message import Message
 from penstock.store.counter import SharedCounter
 from penstock.timequeue import QueueConsumer, TimeQueue
 from penstock.timequeue.arguments import check_names, check_seconds
+from penstock.timequeue.models import ACKNOWLEDGED, MODELS, TWO_WAY
 
 LOOK_S = 1.0  # without any news
 
@@ -61,6 +62,11 @@ class Gate:
         self._seen = seen
         self._look_at_s = now_s + LOOK_S
 
+    @property
+    def model(self) -> str:
+        """What a put waits for, as the queue's entry says."""
+        return self._noted.model
+
     def check(self, call: str) -> None:
         seen, now_s = self._changes.value(), time.monotonic()
         if seen != self._seen or now_s >= self._look_at_s:
@@ -92,6 +98,19 @@ def _checked(call: str) -> Callable[..., Any]:
     return method
 
 
+def _putting(call: str) -> Callable[..., Any]:
+    """Likewise of a put, which waits for what the queue's model says, unless it is told itself."""
+
+    @functools.wraps(getattr(TimeQueue, call), assigned=("__name__", "__doc__"), updated=())
+    def method(self: ManagedQueue, *given: Any, **options: Any) -> Any:
+        self._gate.check(call)
+        if self._gate.model != MODELS[0] and options.get("model") is None:
+            options["model"] = self._gate.model
+        return getattr(self._inner, call)(*given, **options)
+
+    return method
+
+
 class ManagedQueue:
     """A queue that a manager has opened. Closing it closes nothing else, and deletes nothing."""
 
@@ -101,13 +120,13 @@ class ManagedQueue:
         self._place = place
         self._close = close
 
-    put = _checked("put")
-    put_file = _checked("put_file")
-    put_many = _checked("put_many")
-    put_once = _checked("put_once")
-    aput = _checked("aput")
-    aput_file = _checked("aput_file")
-    aput_many = _checked("aput_many")
+    put = _putting("put")
+    put_file = _putting("put_file")
+    put_many = _putting("put_many")
+    aput = _putting("aput")
+    aput_file = _putting("aput_file")
+    aput_many = _putting("aput_many")
+    answer = _checked("answer")
     get = _checked("get")
     get_many = _checked("get_many")
     aget = _checked("aget")
@@ -116,6 +135,8 @@ class ManagedQueue:
     ack_many = _checked("ack_many")
     aack = _checked("aack")
     aack_many = _checked("aack_many")
+    reply = _checked("reply")
+    areply = _checked("areply")
     release = _checked("release")
     arelease = _checked("arelease")
     extend = _checked("extend")
@@ -132,6 +153,15 @@ class ManagedQueue:
     cancel = _checked("cancel")
     purge = _checked("purge")
     redrive = _checked("redrive")
+
+    def put_once(self, *given: Any, **options: Any) -> Any:
+        """As ``TimeQueue.put_once``, which is stored and no more."""
+        self._gate.check("put_once")
+        if self._gate.model in (ACKNOWLEDGED, TWO_WAY):
+            raise Misuse(
+                f"{self._gate.queue}: put_once waits for no answer, as the queue's model {self._gate.model} wants"
+            )
+        return self._inner.put_once(*given, **options)  # type: ignore[attr-defined]
 
     def consumer(
         self,

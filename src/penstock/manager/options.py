@@ -13,16 +13,17 @@ from penstock.store import layout as L
 from penstock.store import options as stored
 from penstock.store.backoff import Backoff
 from penstock.timequeue import making
+from penstock.timequeue.models import MODELS, check_model
 
-MODELS = ("queued-acknowledged",)  # a put is acknowledged when the message is stored
 RELATIONSHIPS = ("producer", "consumer", "both")
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a queue. ``depth`` is how many messages it holds at most; a put to a full one is ``QueueFull``.
 
-    ``relationship`` is what programs may do with it through managers, ``remote_clients`` whether those on other
-    machines may use it. All others are as in ``penstock.create``.
+    ``model`` is what a put waits for that does not say so itself. ``relationship`` is what programs may do with it
+    through managers, ``remote_clients`` whether those on other machines may use it. All others are as in
+    ``penstock.create``.
     """
 
     model: str = MODELS[0]
@@ -64,8 +65,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
         made = msgspec.convert(dict(given), QueueOptions)
     except msgspec.ValidationError as error:
         raise Misuse(f"options of a queue: {error}") from None
-    if made.model not in MODELS:
-        raise Misuse(f"model must be one of {', '.join(MODELS)}, not {made.model!r}")
+    check_model(made.model)
     check_relationship(made.relationship)
     return {name: getattr(made, name) for name in given}
 

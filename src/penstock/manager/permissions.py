@@ -30,6 +30,7 @@ class Call(NamedTuple):
 
 
 PUT = Call(Right.PRODUCE)
+COLLECT = Call(Right.PRODUCE, begins=False)  # of an answer: whoever may ask may
 GET = Call(Right.CONSUME)
 FINISH = Call(Right.CONSUME, begins=False)
 LOOK = Call(Right.BROWSE, begins=False)
@@ -37,9 +38,10 @@ MANAGE = Call(Right.ADMINISTER, begins=False)
 
 CALLS: dict[str, Call] = {
     **dict.fromkeys(("put", "put_file", "put_many", "put_once", "aput", "aput_file", "aput_many"), PUT),
+    "answer": COLLECT,
     **dict.fromkeys(("get", "get_many", "aget", "aget_many", "consumer"), GET),
-    **dict.fromkeys(("ack", "ack_many", "release", "fail", "dead_letter", "move", "extend", "unget"), FINISH),
-    **dict.fromkeys(("aack", "aack_many", "arelease", "afail", "aextend", "sync_index"), FINISH),
+    **dict.fromkeys(("ack", "ack_many", "reply", "release", "fail", "dead_letter", "move", "extend", "unget"), FINISH),
+    **dict.fromkeys(("aack", "aack_many", "areply", "arelease", "afail", "aextend", "sync_index"), FINISH),
     **dict.fromkeys(("browse", "groups", "qsize", "stats"), LOOK),
     **dict.fromkeys(("cancel", "purge", "redrive"), MANAGE),
     **dict.fromkeys(("create", "configure", "rename", "destroy", "activate", "deactivate"), MANAGE),

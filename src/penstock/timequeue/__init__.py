@@ -9,6 +9,7 @@ from penstock.timequeue.combining import combined
 from penstock.timequeue.consumers import QueueConsumer
 from penstock.timequeue.exports import Export, Imported, export_messages, import_messages
 from penstock.timequeue.groups import Group
+from penstock.timequeue.handles import Handle
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.measures import Distribution
 from penstock.timequeue.opening import create, open_queue
@@ -23,6 +24,7 @@ __all__ = [
     "Export",
     "Finding",
     "Group",
+    "Handle",
     "Imported",
     "MessageIds",
     "QueueConsumer",

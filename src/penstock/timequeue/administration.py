@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
+from penstock.errors import Corrupt
+from penstock.message import WAITING, Message
 from penstock.store import layout as L
 from penstock.store.claiming import Claiming
 from penstock.store.files import Clock, body_name
 from penstock.timequeue.arguments import queue_path
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.held import Held
+from penstock.timequeue.leases import Consumer
 from penstock.timequeue.measures import Distribution, distribution, rates
+from penstock.timequeue.models import is_question
 
 PURGED_A_TURN_MAX = 256
 SWEPT_AT_ONCE_MAX = 1000  # files of failures that are looked at when a queue is opened, under the lock
@@ -79,30 +84,50 @@ class Stats(msgspec.Struct, frozen=True):
     clients: list[dict[str, int]]
 
 
-def cancel(client: Client, slot: int, number: int) -> bool:
+def cancel(client: Client, slot: int, number: int, consumer: Consumer, asked: list[Message]) -> bool:
+    """``asked`` gets the message if somebody waits for an answer to it."""
     kernel = client.kernel
     if slot >= kernel.slots or kernel.number(slot) != number or kernel.state(slot) != L.STATE_WAITING:
         return False
+    asked += _questions(client, consumer, [slot])
     _remove(client, [slot])
     return True
 
 
-def purge(client: Client) -> int:
-    """Remove every waiting message that was there when this was called; how many."""
-    work = Purge(client)
+def purge(client: Client, consumer: Consumer, tell: Callable[[list[Message]], None]) -> int:
+    """Remove every waiting message that was there when this was called; how many. ``tell`` is given those that somebody
+    waits for an answer to."""
+    work = Purge(client, consumer)
     removed = 0
     more = True
     while more:
         count, more = client.turn(work.turn)
         removed += count
+        if work.asked:
+            tell(work.asked)
+            work.asked = []
     return removed
+
+
+def _questions(client: Client, consumer: Consumer, slots: list[int]) -> list[Message]:
+    """Of messages that wait, those that somebody waits for an answer to. A damaged one is none that could be told."""
+    found = []
+    for slot in slots:
+        if (client.kernel.field(slot, L.S_INFO) >> L.FLAGS_SHIFT) & L.FLAG_SPECIAL:
+            with contextlib.suppress(Corrupt):
+                message = consumer.read(client.kernel.delivery(slot), 0, 0, 0, WAITING)
+                if message is not None and is_question(message):
+                    found.append(message)
+    return found
 
 
 class Purge:
     """Every waiting message below a number, some in each turn; where the next turn goes on."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, consumer: Consumer) -> None:
         self._client = client
+        self._consumer = consumer
+        self.asked: list[Message] = []  # of what was removed, what somebody waits for an answer to
         self._limit = client.kernel.get(L.H_NUMBER_NEXT)
         self._which = 0
         self._place = (0, 0)  # key and number behind which to look
@@ -114,7 +139,7 @@ class Purge:
         kernel = self._client.kernel
         if self._held.more:
             held = [slot for slot in self._held.some(PURGED_A_TURN_MAX) if kernel.number(slot) < self._limit]
-            _remove(self._client, held)
+            self._drop(held)
             return len(held), True
         found: list[int] = []
         looked = 0
@@ -130,8 +155,12 @@ class Purge:
             looked += 1
             if number < self._limit:
                 found.append(slot)
-        _remove(self._client, found)
+        self._drop(found)
         return len(found), self._which < L.LIST_LEASES
+
+    def _drop(self, slots: list[int]) -> None:
+        self.asked += _questions(self._client, self._consumer, slots)
+        _remove(self._client, slots)
 
 
 def _remove(client: Client, slots: list[int]) -> None:

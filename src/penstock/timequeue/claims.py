@@ -43,6 +43,8 @@ class Owner(Protocol):
     """The queue whose client a receiver works through."""
 
     def _mine(self) -> Client: ...
+    def tell_claimed(self, special: list[tuple[int, int]]) -> None: ...
+    def may_have_questions(self) -> bool: ...
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -452,11 +454,27 @@ class Receiver:
         self._join()
         self._sweep()
         if number > self._committed:
+            self._tell_askers(number)
             # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
             self._files.commit(number)
             self._committed = number
         if not later:
             self.settle()
+
+    def _tell_askers(self, number: int) -> None:
+        """Those who wait for the acknowledgement of a message. Killed after it, the same claim is committed again, and
+        they are told once."""
+        if not self._queue.may_have_questions():
+            return
+        for claim in self._files.numbers():
+            rows = self._files.read(claim) if self._committed < claim <= number else None
+            special = [
+                (rows[index * REFERENCE_WORDS + F_SLOT], rows[index * REFERENCE_WORDS + F_NUMBER])
+                for index, info in enumerate(rows[F_INFO::REFERENCE_WORDS] if rows else ())
+                if info >> L.FLAGS_SHIFT & L.FLAG_SPECIAL and rows is not None
+            ]
+            if special:
+                self._queue.tell_claimed(special)
 
     def settle(self, *, behind: bool = False) -> None:
         """Take what is committed out of the kernel. ``behind``: while the caller goes on. The next call that takes,

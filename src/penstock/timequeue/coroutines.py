@@ -16,7 +16,7 @@ from penstock.message import Message
 from penstock.store import layout as L
 from penstock.timequeue.arguments import check_seconds, check_several, delay_us
 from penstock.timequeue.asyncgets import AsyncGets, in_thread
-from penstock.timequeue.ids import MessageIds
+from penstock.timequeue.models import way_of
 from penstock.timequeue.puts import Draft, drafted, plain
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ async def aput(
     *,
     timeout: float | None = None,
     durability: str | None = None,
+    model: str | None = None,
+    reply_ttl: float | timedelta | None = None,
     **options: Unpack[MessageOptions],
-) -> str:
+) -> Any:
     """``put`` for coroutines: the event loop never waits, and puts at the same time share a sync.
 
     Cancelled while it waits, the message may or may not be in the queue.
@@ -43,9 +45,17 @@ async def aput(
     (3, 3)
     """
     queue._mine()
-    if options:
+    way = None
+    if model is not None or reply_ttl is not None:
+        way = way_of(model, False, reply_ttl, durability)
+        durability = way.durability
+    if options or way is not None:
         draft, now_us = Draft(body=body, **options), queue._clock.wall_us()
-        item = drafted(draft, body, now_us, queue._specials.of_draft(draft, now_us))
+        extra = queue._specials.of_draft(draft, now_us)
+        if way is not None and way.asks:
+            asked = way.extra(extra, queue._asks().asker(way))
+            return await queue._asks().aput(drafted(draft, body, now_us, asked), way, timeout)
+        item = drafted(draft, body, now_us, extra)
     else:
         item = plain(body)
     sync = queue._is_synced(durability)
@@ -67,10 +77,16 @@ async def aput_many(
     *,
     timeout: float | None = None,
     durability: str | None = None,
+    model: str | None = None,
+    reply_ttl: float | timedelta | None = None,
     **options: Unpack[MessageOptions],
-) -> MessageIds:
+) -> Any:
     """``put_many`` for coroutines, in a thread. Cancelled, all of them may be in the queue, or none."""
     check_several("aput_many", bodies, "; aput takes one")
+    if model is not None or reply_ttl is not None:
+        way = way_of(model, False, reply_ttl, durability)
+        items = queue._entries(bodies, options, way)
+        return await queue._asks().aput_many(items, way, timeout)
     return await in_thread(queue.put_many, list(bodies), timeout=timeout, durability=durability, **options)
 
 
@@ -139,12 +155,19 @@ async def aack(queue: TimeQueue, message: Message, *, durable: bool = False) -> 
 async def aack_many(queue: TimeQueue, messages: Iterable[Message], *, durable: bool = False) -> None:
     client = queue._mine()
     given = messages if messages.__class__ is tuple else list(messages)
-    try:
-        queue._consumer.ack_at_once(given)
-    except QueueBusy:
+    if queue._consumer.has_special(given):  # somebody may have to be told, which takes another queue's lock
         await in_thread(queue.ack_many, given)
+    else:
+        try:
+            queue._consumer.ack_at_once(given)
+        except QueueBusy:
+            await in_thread(queue.ack_many, given)
     if durable:
         await in_thread(client.syncs.sync_index)
+
+
+async def areply(queue: TimeQueue, message: Message, body: Any) -> None:
+    await in_thread(queue.reply, message, body)
 
 
 async def arelease(queue: TimeQueue, message: Message, *, delay: float | timedelta | None = None) -> None:

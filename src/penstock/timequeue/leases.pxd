@@ -81,5 +81,7 @@ cdef class Consumer:
     cpdef int release_at_once(self, object message, u64 delay_us) except -1
     cpdef int extend_at_once(self, object message, u64 span_us) except -1
     cpdef int ack(self, object messages) except -1
+    cpdef bint has_special(self, object messages) except -1
+    cpdef bint holds(self, Message message) except -1
     cpdef int release(self, object message, u64 delay_us) except -1
     cpdef int extend(self, object message, u64 span_us) except -1

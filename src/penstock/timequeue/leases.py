@@ -343,8 +343,22 @@ class Consumer:
             raise LeaseLost(self._client.name, message.id)
 
     def ack(self, messages: Iterable[Message]) -> None:
-        """Acknowledge those that are still ours; then, if any was not, say which."""
+        """Acknowledge those that are still ours; then, if any was not, say which. Who waits for that is told first:
+        killed in between, it is delivered, and told, again."""
+        if self.has_special(messages):
+            self._receiver.send_receipts(messages)
         self.remove(messages, L.T_ACKS)
+
+    def has_special(self, messages: Iterable[Message]) -> bool:
+        """Whether somebody may wait for the acknowledgement of one of these."""
+        for given in messages:  # noqa: SIM110 (compiled, a generator would cost more than the loop)
+            if _checked(given)._special:
+                return True
+        return False
+
+    def holds(self, message: Message) -> bool:
+        """Whether it is ours at this moment. Takes no lock."""
+        return self._held(message)
 
     def remove(self, messages: Iterable[Message], statistic: int) -> None:
         """``ack``, counted as ``statistic`` says. What was noted of failures goes too."""

@@ -37,6 +37,7 @@ from penstock.store.begun import BegunMove
 from penstock.store.directory import mode_of
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
+from penstock.timequeue import forking
 from penstock.timequeue.arguments import check_names, queue_path
 from penstock.timequeue.making import check_whole, make
 from penstock.timequeue.puts import Entry, Extra, made
@@ -51,7 +52,7 @@ LEASE_US = 60 * 1_000_000  # a message that is being moved is ours for at least 
 SETTLED_AT_ONCE = 64  # moves whose keys are forgotten together, after one index sync
 MOVED_AT_ONCE_MAX = 256  # by a bulk move: confirmed by one sync
 MOVED_AT_ONCE_BYTES = 8 << 20  # and how much of them is in memory
-KEPT = ("x", "a", "b", "l", "d", "r", "e", "y")  # what a message brings to wherever it is moved
+KEPT = ("x", "a", "b", "l", "d", "r", "e", "y", "q", "w")  # what a message brings to wherever it is moved
 DEAD = ".dead"
 
 Progress = Callable[[int], None]
@@ -88,7 +89,7 @@ class Moves:
         consumer = self._source._consumer
         try:
             if options.dead_letter == DELETE or (reason == EXPIRED and options.expired == "drop"):
-                consumer.remove((message,), L.T_DROPPED)
+                self._drop(message, reason)
                 return
             self.dead_letter(message, reason, error)
         except LeaseLost:
@@ -104,7 +105,7 @@ class Moves:
         going then."""
         client = self._source._mine()
         if client.options.dead_letter == DELETE and begun is None:
-            self._source._consumer.remove((message,), L.T_DROPPED)
+            self._drop(message, reason)
             return
         history = client.failures.read(message.number, message.slot)
         if error is not None:
@@ -118,6 +119,12 @@ class Moves:
         assert target is not None
         move = BegunMove(target.name, [(message.number, message.slot)], dead=True, reason=reason, error=error)
         self._move(target, [message], move, dead, now=True, note=begun[0] if begun else None)
+
+    def _drop(self, message: Message, reason: str) -> None:
+        consumer = self._source._consumer
+        if message._special and consumer.holds(message):
+            self._source._answers.give_up((message,), "dropped", reason)
+        consumer.remove((message,), L.T_DROPPED)
 
     def move(self, message: Message, to: TimeQueue | str | os.PathLike[str]) -> None:
         target = self.target(to)
@@ -250,6 +257,8 @@ class Moves:
             if note is None:
                 notes.end(name)
             raise
+        if begun.dead:  # before it is gone here: whoever finishes this after a kill tells it too
+            source._answers.give_up(messages, "dead-lettered", begun.reason)
         source._consumer.remove(messages, L.T_DEAD_LETTERED if begun.dead else L.T_MOVED_OUT)
         if len(begun.messages) == len(messages):
             notes.end(name)
@@ -308,6 +317,8 @@ class Moves:
         fields["n"] = attempts
         fields = {name: value for name, value in change(fields).items() if value is not None}
         fields["o"] = message.id
+        if "q" in fields:
+            fields.setdefault("w", client.name)
         fields["s"] = self._origin(message)
         now_us = client.clock.wall_us()
         deliver_us = 0 if now or message.deliver_us <= now_us else message.deliver_us
@@ -355,7 +366,8 @@ class Moves:
         except QueueNotFound:
             if not make_it:
                 return None
-        with contextlib.suppress(QueueExists):  # somebody else was first
+        # A child of a fork meanwhile would keep the lock of what is being made.
+        with forking.opening(), contextlib.suppress(QueueExists):  # somebody else was first
             make(
                 where,
                 slots=options.slots,

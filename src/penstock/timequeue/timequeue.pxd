@@ -3,7 +3,7 @@ from penstock.message cimport Message
 from penstock.timequeue.arguments cimport check_durability, check_several
 from penstock.timequeue.clients cimport Client
 from penstock.timequeue.opened cimport OpenQueue
-from penstock.timequeue.puts cimport Entry, drafted, entries, entry, file_entry
+from penstock.timequeue.puts cimport Entry, entries, entry
 from penstock.timequeue.ids cimport taken_apart
 from penstock.timequeue.leases cimport Consumer, Look, Wanted
 from penstock.timequeue.producer cimport Producer
@@ -19,6 +19,9 @@ cdef class TimeQueue(OpenQueue):
     cdef readonly Consumer _consumer
     cdef readonly object _specials
     cdef readonly object _moves
+    cdef readonly object _answers
+    cdef public object _asking
+    cdef object _making
     cdef dict _wanted
     cdef readonly double _lease_s
     cdef readonly bint _sync

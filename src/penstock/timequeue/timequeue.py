@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import contextvars
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, Unpack
+from typing import Any, Unpack
 
 from penstock.errors import LeaseLost, Misuse, QueueEmpty, QueueFull
-from penstock.interface import MessageOptions, Names, Special
+from penstock.interface import MessageOptions, Names, PutOptions
 from penstock.message import Message
 from penstock.store import layout as L
-from penstock.store.bodyfiles import PIECE_BYTES
-from penstock.timequeue import administration, coroutines
+from penstock.timequeue import administration, coroutines, fileputs
 from penstock.timequeue import groups as known_groups
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
+from penstock.timequeue.answers import Answers
 from penstock.timequeue.arguments import check_durability, check_names, check_seconds, check_several, delay_us
+from penstock.timequeue.asking import Asking
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.groups import Group
+from penstock.timequeue.handles import Handle
 from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer, Wanted
 from penstock.timequeue.leases import wanted as chosen_of
+from penstock.timequeue.models import WAYS, Way, way_of
 from penstock.timequeue.moving import Moves, wanted
 from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
 from penstock.timequeue.opened import OpenQueue
 from penstock.timequeue.producer import Once, Producer
-from penstock.timequeue.puts import Draft, Entry, drafted, entries, entry, file_entry
+from penstock.timequeue.puts import Draft, Entry, entries, entry
 from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
 from penstock.timequeue.retries import MAX_ATTEMPTS, backoff_us, limit_of, text_of
-from penstock.timequeue.sources import Progress as SourceProgress
-from penstock.timequeue.sources import Source
 from penstock.timequeue.specials import Specials
 from penstock.timequeue.walking import receive_walking
 
@@ -61,12 +61,19 @@ class TimeQueue(OpenQueue):
         self._consumer = Consumer(client, self)
         self._specials = Specials(client.options, client.name)
         self._moves = Moves(self)
+        self._answers = Answers(self)
+        self._asking: Asking | None = None  # made by the first put that is more than stored
+        self._making = threading.Lock()  # while that is made
         self._wanted: dict[Any, Wanted] = {}  # what was asked for before: workers ask for the same again and again
         self._lease_s = client.options.lease_s
         self._sync = client.options.durability == "commit"
 
     def _unequip(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.close()
         self._moves.close()
+        self._answers.close()
 
     # ------------------------------------------------------------ putting
 
@@ -82,12 +89,17 @@ class TimeQueue(OpenQueue):
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
         durability: str | None = None,
-        **special: Unpack[Special],
-    ) -> str:
+        **special: Unpack[PutOptions],
+    ) -> Any:
         """Put a message; when this returns it is confirmed. Its id.
 
         ``QueueFull`` at once if there is no room, or when there was none for ``timeout`` seconds. Of a message with a
         ``dedup_id`` that was put before, the id of that one. See ``Special`` for the further options.
+
+        ``model`` says what it waits for: "queued-acknowledged", that it is stored; "one-way", the same, but not for the
+        disk; "acknowledged", that a receiver has acknowledged it; "two-way", a receiver's reply, whose body it returns.
+        For the last two ``timeout`` is how long it waits at all, None: for ever, then ``NoAnswer``; and ``reply_ttl``
+        is how long an answer is kept that nobody collects. With ``wait=False`` it returns a ``Handle`` at once.
 
         >>> import penstock
         >>> q = penstock.create(path)
@@ -97,50 +109,33 @@ class TimeQueue(OpenQueue):
         ({'order': 7}, 3, 'example.com', True)
         """
         now_us = 0 if delay is None else self._clock.wall_us()
-        extra = self._specials.of(special, self._clock.wall_us()) if special else None
+        extra = way = None
+        if special:
+            if not WAYS.isdisjoint(special):
+                way = self._way(special, durability)
+            extra = self._specials.of(special, self._clock.wall_us()) if special else None
+        if way is not None:
+            extra = way.extra(extra, self._asks().asker(way))
         item = entry(body, now_us, deliver_at, delay, priority, type, key, headers, extra)
+        if way is not None:
+            return self._asks().put(item, way, timeout)
         self._put([item], timeout, durability)
         return item.id(self._id_prefix)
 
-    def put_file(
-        self,
-        source: str | os.PathLike[str] | BinaryIO,
-        *,
-        timeout: float | None = None,
-        durability: str | None = None,
-        progress: SourceProgress | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> str:
-        """``put`` of the bytes of a file: of a path, or of what can be read from an open binary file. Its id.
+    def _way(self, given: Any, durability: str | None) -> Way:
+        """Taken out of what a put was given."""
+        return way_of(given.pop("model", None), given.pop("wait", True), given.pop("reply_ttl", None), durability)
 
-        It is copied piece by piece and never in memory as a whole; ``message.open()`` reads it likewise. It may be a
-        pipe. ``SourceChanged`` if the file is changed meanwhile. ``progress`` is told the bytes that were read and,
-        where that is known, how many there are.
+    def _asks(self) -> Asking:
+        self._mine()
+        if self._asking is None:
+            with self._making:
+                if self._asking is None:
+                    self._asking = Asking(self, self._answers)
+        return self._asking
 
-        >>> import io, penstock
-        >>> q = penstock.create(path, data_bytes=8 << 20)
-        >>> id = q.put_file(io.BytesIO(bytes(3 << 20)), type="image")
-        >>> with q.get(timeout=1) as message, message.open() as file:
-        ...     message.body_bytes, len(file.read(1000)), file.seek(-5, 2), file.read()
-        (3145728, 1000, 3145723, b'\\x00\\x00\\x00\\x00\\x00')
-        """
-        # What is kept in memory is bounded, whatever spill_bytes is.
-        kept_bytes = min(self._mine().options.spill_bytes, PIECE_BYTES)
-        draft, now_us = Draft(body=None, **options), self._clock.wall_us()
-        extra = self._specials.of_draft(draft, now_us)
-        with Source(source, kept_bytes=kept_bytes, progress=progress) as opened:
-            if opened.is_whole:
-                opened.require_unchanged()
-                item = drafted(draft, opened.head, now_us, extra)
-            else:
-                item = file_entry(draft, opened, now_us, extra)
-            self._put([item], timeout, durability)
-        return item.id(self._id_prefix)
-
-    async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> str:
-        """``put_file`` for coroutines, in a thread of the event loop's executor."""
-        call = functools.partial(contextvars.copy_context().run, self.put_file, source, **options)
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+    put_file = fileputs.put_file
+    aput_file = fileputs.aput_file
 
     def put_many(
         self,
@@ -148,9 +143,15 @@ class TimeQueue(OpenQueue):
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: float | timedelta | None = None,
         **options: Unpack[MessageOptions],
-    ) -> MessageIds:
-        """Put all of them or none. A ``Draft`` among the bodies brings its own options.
+    ) -> Any:
+        """Put all of them or none; their ids. A ``Draft`` among the bodies brings its own options.
+
+        ``model``, ``wait`` and ``reply_ttl`` as in ``put``: it waits for the answers to all, and returns what ``put``
+        would for each, in order; or one ``Handle`` for all.
 
         >>> import penstock
         >>> q = penstock.create(path)
@@ -159,7 +160,16 @@ class TimeQueue(OpenQueue):
         [b'b', b'a']
         """
         check_several("put_many", bodies, "; put takes one")
-        return self.put_entries(self._entries(bodies, options), timeout, durability)
+        if model is None and wait is True and reply_ttl is None:
+            return self.put_entries(self._entries(bodies, options), timeout, durability)
+        way = way_of(model, wait, reply_ttl, durability)
+        return self._asks().put_many(self._entries(bodies, options, way), way, timeout)
+
+    def answer(self, message_id: str) -> Handle:
+        """A handle on the answer to a question that was put with ``model="acknowledged"`` or ``"two-way"`` before, by
+        this process or one that is gone: ``answer(id).result(timeout)``. Each answer is given once."""
+        self.check_id(message_id)
+        return self._asks().question(message_id)
 
     def put_once(
         self,
@@ -224,11 +234,17 @@ class TimeQueue(OpenQueue):
         """Forget a publisher: its numbers may be published again. False if there is none of this name."""
         return forget(self._mine(), name, wait_s=self._busy_s)
 
-    def _entries(self, bodies: Iterable[Any], options: MessageOptions) -> list[Entry]:
+    def _entries(self, bodies: Iterable[Any], options: MessageOptions, way: Way | None = None) -> list[Entry]:
         common = Draft(body=None, **options)
         if common.dedup_id is not None:
             raise Misuse("a dedup_id is that of one message: give each a penstock.Draft with its own")
-        return entries(common, bodies, self._clock.wall_us(), self._specials.of_draft)
+        extra_of = self._specials.of_draft
+        if way is not None and way.asks:
+            asker, asked = self._asks().asker(way, several=True), way
+            return entries(
+                common, bodies, self._clock.wall_us(), lambda draft, now_us: asked.extra(extra_of(draft, now_us), asker)
+            )
+        return entries(common, bodies, self._clock.wall_us(), extra_of)
 
     def _is_synced(self, durability: str | None) -> bool:
         if durability is None:
@@ -385,6 +401,26 @@ class TimeQueue(OpenQueue):
         if durable:
             client.syncs.sync_index()
 
+    def reply(self, message: Message, body: Any) -> None:
+        """Answer a message of the model two-way, and be done with it. The reply is stored before the message leaves the
+        queue: killed in between, it is delivered again, and the second reply is dropped. ``Misuse`` if nobody waits for
+        one; ``LeaseLost`` if it is not ours any more."""
+        self._mine()
+        self._answers.reply(message, body)
+        self._consumer.remove((message,), L.T_ACKS)
+
+    def send_receipts(self, messages: Iterable[Message]) -> None:
+        """Tell those who wait for it that these are acknowledged, before they are."""
+        self._answers.send_receipts(messages)
+
+    def may_have_questions(self) -> bool:
+        """Whether anybody has asked here, or something came from where somebody may have."""
+        return self._answers.any() or self._has_moved_in()
+
+    def tell_claimed(self, special: list[tuple[int, int]]) -> None:
+        """``send_receipts`` for messages of a claim, by slot and number."""
+        self._answers.send_receipts_of(special)
+
     def sync_index(self) -> None:
         """Bring everything to disk that was changed until now. By itself it happens every ``index_sync_ms``."""
         self._mine().syncs.sync_index()
@@ -531,6 +567,7 @@ class TimeQueue(OpenQueue):
     aget_many = coroutines.aget_many
     aack = coroutines.aack
     aack_many = coroutines.aack_many
+    areply = coroutines.areply
     arelease = coroutines.arelease
     afail = coroutines.afail
     aextend = coroutines.aextend
@@ -574,16 +611,24 @@ class TimeQueue(OpenQueue):
 
     def cancel(self, message_id: str) -> bool:
         """Remove a waiting message. False if it is not waiting: unknown, gone, or with a receiver."""
+        return self._cancel(message_id, tell=True)
+
+    def _cancel(self, message_id: str, *, tell: bool) -> bool:
+        """``tell`` whoever waits for an answer to it."""
         client = self._mine()
+        asked: list[Message] = []
         cancelled = False
         if self.check_id(message_id):
-            cancelled = client.turn(administration.cancel, client, *self.parse_id(message_id))
+            cancelled = client.turn(administration.cancel, client, *self.parse_id(message_id), self._consumer, asked)
         if not cancelled and self._has_moved_in():  # it may have kept its id and be elsewhere
             for message in self.browse():
                 if message._special and message.id == message_id:
-                    cancelled = client.turn(administration.cancel, client, message.slot, message.number)
+                    place = message.slot, message.number
+                    cancelled = client.turn(administration.cancel, client, *place, self._consumer, asked)
         if cancelled and self._sync:
             client.syncs.sync_index()  # a cancelled message does not come back, not even after a power loss
+        if asked and tell:
+            self._answers.give_up(asked, "cancelled")
         return cancelled
 
     def check_id(self, message_id: str) -> bool:
@@ -604,7 +649,8 @@ class TimeQueue(OpenQueue):
     def purge(self) -> int:
         """Remove every waiting message that was there when this was called; how many."""
         client = self._mine()
-        removed = administration.purge(client)
+        tell = functools.partial(self._answers.give_up, how="purged")
+        removed = administration.purge(client, self._consumer, tell)
         if removed and self._sync:
             client.syncs.sync_index()
         return removed

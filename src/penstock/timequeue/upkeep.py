@@ -74,13 +74,19 @@ def _sync_if_due(client: Client) -> None:
 
 
 class _Only:
-    """The client as the queue that a receiver works through."""
+    """The client as the queue that a receiver works through, which releases and commits nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def _mine(self) -> Client:
         return self._client
+
+    def may_have_questions(self) -> bool:
+        return False
+
+    def tell_claimed(self, special: list[tuple[int, int]]) -> None:
+        """Nobody: nothing is acknowledged."""
 
 
 def _release_overdue(client: Client) -> None:

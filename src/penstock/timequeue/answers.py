@@ -1,0 +1,294 @@
+"""Owns the answers to the questions of a queue: where they lie, how a receiver sends one, what one says.
+
+They are messages of a queue of its own in the question queue's directory, which the first to ask or answer makes. An
+answer is stored there before its question is acknowledged, under a dedup id that the question's id gives: whoever dies
+in between leaves the question in the queue, it is delivered and answered again, and the second answer is dropped. Never
+holds two queues' locks at once. Who waits for answers is ``collecting.py``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import (
+    BatchTooLarge,
+    Corrupt,
+    GivenUp,
+    LeaseLost,
+    Misuse,
+    NotAllowed,
+    NotAQueue,
+    PenstockError,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+)
+from penstock.message import PENDING, Message
+from penstock.store import layout as L
+from penstock.store.directory import mode_of
+from penstock.store.options import DELETE
+from penstock.timequeue import administration, forking
+from penstock.timequeue.making import make
+from penstock.timequeue.models import wants_receipt
+from penstock.timequeue.puts import Entry, entry
+
+if TYPE_CHECKING:
+    from penstock.timequeue.timequeue import TimeQueue
+
+log = logging.getLogger("penstock")
+
+REPLIES = "replies"  # the folder
+SHARE = 4  # answers are there for a moment: they need only a part of the questions' room
+SLOTS_LEAST = 1024
+DATA_BYTES_LEAST = 1 << 20
+SENT_AT_ONCE = 64  # of the receipts of a batch: stored together, with one sync
+SWEEP_US = 1_000_000  # how often those that have expired are looked for, by whoever answers
+SWEPT_MAX = 128  # and how many are looked at
+EVICTED_AT_ONCE = 16  # the oldest, when there is no room
+EVICTIONS_MAX = 64  # times that, for one that is as large as many others
+
+WHAT = "answer"  # a header of all but replies: which kind it is
+RECEIPT = "acknowledged"
+REASON = "reason"
+
+
+class Answer(NamedTuple):
+    """What came back: a reply's body, or that the message was acknowledged, or given up."""
+
+    question: str
+    what: str | None
+    body: Any
+    reason: str | None
+
+    def result(self, queue: str) -> Any:
+        """What the put of the question returns, or raises."""
+        if self.what is None:
+            return self.body
+        if self.what == RECEIPT:
+            return self.question
+        raise GivenUp(queue, self.question, how=self.what, reason=self.reason)
+
+
+def answer_of(message: Message) -> Answer:
+    headers = message.headers
+    what = headers.get(WHAT)
+    return Answer(message.key or "", what, message.body if what is None else None, headers.get(REASON))
+
+
+def best_of(messages: list[Message]) -> Message:
+    """Of several answers to one question: it may have been given up and brought back."""
+    return next((message for message in messages if message.headers.get(WHAT) in (None, RECEIPT)), messages[0])
+
+
+def share_of(size: int, least: int) -> int:
+    """Of the size that the questions have; as much, where that is little.
+
+    >>> share_of(65_536, SLOTS_LEAST), share_of(64, SLOTS_LEAST)
+    (16384, 64)
+    """
+    return max(size // SHARE, min(size, least))
+
+
+class Answers:
+    """The answers to the questions of one queue, for one queue object."""
+
+    def __init__(self, queue: TimeQueue) -> None:
+        self._queue = queue
+        self._box: TimeQueue | None = None
+        self._sweep_us = 0
+        self._mutex = threading.Lock()  # while the box is opened
+
+    # ------------------------------------------------------------ where they lie
+
+    def box(self) -> TimeQueue:
+        """The queue of answers, open; made if there is none."""
+        box = self._box
+        if box is None or box.closed:
+            with self._mutex:
+                box = self._box
+                if box is None or box.closed:
+                    box = self._box = self._opened()
+        return box
+
+    def _opened(self) -> TimeQueue:
+        queue = self._queue
+        where = queue.path / REPLIES
+        if not where.exists():
+            options = queue._mine().options
+            # A child of a fork meanwhile would keep the lock of what is being made.
+            with forking.opening(), contextlib.suppress(QueueExists):  # somebody else was first
+                make(
+                    where,
+                    slots=share_of(options.slots, SLOTS_LEAST),
+                    data_bytes=share_of(options.data_bytes, DATA_BYTES_LEAST),
+                    spill_bytes=options.spill_bytes,
+                    durability=options.durability,
+                    notify=options.notify,
+                    index_sync_ms=options.index_sync_ms,
+                    dead_letter=DELETE,
+                    mode=mode_of(queue.path),
+                )
+        return queue.__class__(where, busy_s=queue._busy_s, clock=queue._clock)
+
+    def any(self) -> bool:
+        """Whether anybody has ever asked here."""
+        return self._box is not None or (self._queue.path / REPLIES).exists()
+
+    def close(self) -> None:
+        box, self._box = self._box, None
+        if box is not None:
+            with contextlib.suppress(PenstockError, OSError):
+                box.close()
+
+    # ------------------------------------------------------------ sending
+
+    def reply(self, message: Message, body: Any) -> None:
+        """Store the reply. The question is acknowledged by the caller."""
+        if not isinstance(message, Message):
+            raise Misuse(f"{message!r} is not a message")
+        if not message.wants_reply:
+            raise Misuse(f"{message.id}: nobody waits for a reply to it; acknowledge it")
+        if not self._queue._consumer.holds(message):
+            raise LeaseLost(self._queue.name, message.id)
+        self._send([message], None, None, body)
+
+    def send_receipts(self, messages: Iterable[Message]) -> None:
+        """Tell those who wait that these are being acknowledged: those of them that are still ours."""
+        holds = self._queue._consumer.holds
+        self._acknowledge([each for each in messages if wants_receipt(each) and each.state == PENDING and holds(each)])
+
+    def send_receipts_of(self, claimed: list[tuple[int, int]]) -> None:
+        """Likewise for messages of a claim, by slot and number; nobody else moves them. Who asked a damaged one is
+        not told."""
+        kernel, read = self._queue._mine().kernel, self._queue._consumer.read
+        found: list[Message] = []
+        for slot, number in claimed:
+            with contextlib.suppress(Corrupt):
+                message = read(kernel.delivery(slot), 0, 0, 0, PENDING) if kernel.number(slot) == number else None
+                if message is not None and wants_receipt(message):
+                    found.append(message)
+        self._acknowledge(found)
+
+    def _acknowledge(self, asked: list[Message]) -> None:
+        """An acknowledgement of a question that wants a reply is a reply of None."""
+        for wants_reply in (False, True):
+            some = [each for each in asked if each.wants_reply == wants_reply]
+            if some:
+                self._send(some, None if wants_reply else RECEIPT, None)
+
+    def give_up(self, messages: Iterable[Message], how: str, reason: str | None = None) -> None:
+        """Tell those who wait that these will not be answered, as far as we can."""
+        asked = [message for message in messages if wants_receipt(message)]
+        try:
+            if asked:
+                self._send(asked, how, reason)
+        except (PenstockError, OSError) as error:
+            log.warning("%s: who asked was not told that it was %s: %s", asked[0].id, how, error)
+
+    def _send(self, questions: list[Message], what: str | None, reason: str | None, body: Any = None) -> None:
+        homes: dict[Answers, list[Message]] = {}
+        for question in questions:
+            home = self._home(question)
+            if home is not None:
+                homes.setdefault(home, []).append(question)
+        for home, some in homes.items():
+            for start in range(0, len(some), SENT_AT_ONCE):
+                home._store(some[start : start + SENT_AT_ONCE], what, reason, body)
+
+    def _home(self, question: Message) -> Answers | None:
+        """Where it was asked: here, or where it was moved from; None if that is not there any more."""
+        queue = self._queue
+        if question.id.startswith(queue._id_prefix):
+            return self
+        where = question.meta.w
+        try:
+            other = queue._moves.target(where) if where is not None else None
+        except (QueueNotFound, NotAQueue, NotAllowed) as error:
+            log.warning("%s: nobody can be given an answer to it: %s", question.id, error)
+            return None
+        if other is None or not question.id.startswith(other._id_prefix):
+            log.warning("%s: the queue where it was asked is not there any more: nobody waits", question.id)
+            return None
+        home: Answers = other._answers
+        return home
+
+    def _store(self, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
+        """Those of a batch together, or one by one where there is no room for that."""
+        box = self.box()
+        self._sweep(box)
+        try:
+            self._put(box, questions, what, reason, body)
+        except (QueueFull, BatchTooLarge):
+            if len(questions) == 1:
+                raise
+            for question in questions:
+                self._put(box, [question], what, reason, body)
+
+    def _put(self, box: TimeQueue, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
+        known = True
+        for _ in range(EVICTIONS_MAX):
+            items = [self._entry(box, question, what, reason, body, known=known) for question in questions]
+            try:
+                box._put(items, None, None)
+                return
+            except QueueFull as error:
+                if error.which == "dedup_entries":  # twice is harmless: who has one answer wants no other
+                    known = False
+                elif not _evict(box):
+                    raise
+        raise QueueFull(box.name, which="data", size=box._mine().options.data_bytes, wanted=len(items[0].body))
+
+    def _entry(
+        self, box: TimeQueue, question: Message, what: str | None, reason: str | None, body: Any, *, known: bool
+    ) -> Entry:
+        assert question.meta.q is not None
+        _, asker, ttl_us = question.meta.q
+        now_us = box._clock.wall_us()
+        given: dict[str, Any] = {"ttl": ttl_us / 1e6}
+        if known:
+            # One that is given up has another id: brought back, it may be answered, or given up again.
+            again = "" if what in (None, RECEIPT) else f" {question.number:x}"
+            given |= {"dedup_id": question.id + again, "dedup_window": ttl_us / 1e6}
+        headers = None if what is None else {WHAT: what, REASON: reason} if reason else {WHAT: what}
+        extra = box._specials.of(given, now_us)
+        return entry(body, now_us, None, None, 0, asker or None, question.id, headers, extra)
+
+    def forward(self, message: Message) -> None:
+        """An answer that came to an asker who does not wait for it any more: whoever names the question may have it."""
+        box = self.box()
+        left_us = (message.meta.x or 0) - box._clock.wall_us()
+        if left_us > 0:
+            extra = box._specials.of({"ttl": left_us / 1e6}, box._clock.wall_us())
+            item = entry(message.body, 0, None, None, 0, None, message.key, message.headers or None, extra)
+            box._put([item], None, None)
+
+    # ------------------------------------------------------------ room
+
+    def _sweep(self, box: TimeQueue) -> None:
+        """Of the oldest answers, those that have expired: when nobody collects, nobody else comes across them."""
+        now_us = box._clock.wall_us()
+        if abs(now_us - self._sweep_us) < SWEEP_US or not box.qsize():
+            return
+        self._sweep_us = now_us
+        client, consumer = box._mine(), box._consumer
+        for message in box.browse(limit=SWEPT_MAX):
+            if message.meta.x is not None and message.meta.x <= now_us:
+                client.turn(administration.cancel, client, message.slot, message.number, consumer, [])
+
+
+def _evict(box: TimeQueue) -> bool:
+    """Make room: the oldest answers go. Those who wait collect theirs at once, so that nobody waits for these. False if
+    there are none."""
+    before = box.qsize()
+    oldest = box.get_many(EVICTED_AT_ONCE)  # those that have expired are gone with that
+    if oldest:
+        log.warning("%s: no room: %d answers that nobody has collected are gone", box.name, len(oldest))
+        with contextlib.suppress(LeaseLost):
+            box.ack_many(oldest)
+        if box._mine().kernel.get(L.H_KEPT):
+            box.sync_index()
+    return box.qsize() < before

@@ -1,0 +1,187 @@
+"""Owns waiting for answers: each goes to whoever asked, in this process, and to nobody else.
+
+An asker that waits for one answer takes it by the question's id. All others of a queue object have a name together, a
+random one, which their questions carry; a thread takes the answers for that name as long as somebody waits. Answers to
+questions of before a restart are taken by their ids, by another thread. What answers say is ``answers.py``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.errors import LeaseLost, NoAnswer, PenstockError, QueueClosed, QueueEmpty
+from penstock.message import Message
+from penstock.timequeue.answers import Answers, answer_of, best_of
+
+log = logging.getLogger("penstock")
+
+NAP_S = 0.1  # how often a thread looks whether anybody still waits
+TAKEN_AT_ONCE = 100
+KEYS_AT_ONCE = 64  # of answers that are taken by the ids of questions: each is looked for by itself
+
+Told = Callable[[Any, BaseException | None], None]
+
+
+class Collector:
+    """Those who wait for answers, of one queue object."""
+
+    def __init__(self, queue: str, answers: Answers) -> None:
+        self._queue = queue
+        self._answers = answers
+        self.asker = secrets.token_hex(8)
+        self._waiting: dict[str, list[Told]] = {}  # by question
+        self._named: dict[str, None] = {}  # of these, those that do not come under our name
+        self._early: dict[str, Message] = {}  # came before their asker knew the id
+        self._expecting = 0
+        self._threads: dict[bool, threading.Thread | None] = {False: None, True: None}
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    # ------------------------------------------------------------ one
+
+    def wait_for(self, question: str, timeout_s: float | None) -> Any:
+        """The answer to a question that was put for ``BY_NUMBER``, for this thread alone."""
+        box = self._answers.box()
+        started_s = time.monotonic()
+        try:
+            first = box.get(timeout_s, key=question)
+        except QueueEmpty:
+            raise NoAnswer(self._queue, question, waited_s=time.monotonic() - started_s) from None
+        found = [first] if not first.headers else [first, *box.get_many(TAKEN_AT_ONCE, key=question)]
+        answer = answer_of(best_of(found))
+        with contextlib.suppress(LeaseLost):
+            box.ack_many(found)
+        return answer.result(self._queue)
+
+    # ------------------------------------------------------------ many
+
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While questions under our name are put: an answer may be there before we know their ids."""
+        with self._mutex:
+            self._expecting += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._expecting -= 1
+                early = {} if self._expecting else self._early
+                if early:
+                    self._early = {}
+            self._pass_on(list(early.values()))
+
+    def add(self, question: str, told: Told, *, named: bool = False) -> None:
+        """``told(result, error)`` is called once, by a thread of ours. ``named``: it was not asked under our name."""
+        with self._mutex:
+            if self._closed:
+                raise QueueClosed(f"{self._queue}: this queue object is closed")
+            early = self._early.pop(question, None)
+            if early is None:
+                self._waiting.setdefault(question, []).append(told)
+                if named:
+                    self._named[question] = None
+                self._start(named)
+        if early is not None:
+            self._tell([told], early)
+            self._done([early])
+
+    def drop(self, question: str) -> None:
+        """Nobody waits for it any more."""
+        with self._mutex:
+            self._waiting.pop(question, None)
+            self._named.pop(question, None)
+
+    def _start(self, named: bool) -> None:
+        if self._threads[named] is None:
+            thread = threading.Thread(target=self._collect, args=(named,), name="penstock answers", daemon=True)
+            self._threads[named] = thread
+            thread.start()
+
+    def _collect(self, named: bool) -> None:
+        looks = 0
+        while (keys := self._sought(named, looks)) is not None:
+            looks += 1
+            try:
+                box = self._answers.box()
+                if named:
+                    found = box.get_many(TAKEN_AT_ONCE, wait=NAP_S, key=keys)
+                else:
+                    found = box.get_many(TAKEN_AT_ONCE, wait=NAP_S, type=self.asker)
+                self._hand_out(found)
+            except (PenstockError, OSError) as error:
+                if not self._closed:
+                    log.warning("%s: answers have to wait: %s", self._queue, error)
+                    time.sleep(NAP_S)
+
+    def _sought(self, named: bool, looks: int) -> list[str] | None:
+        """The questions to look for; None, and the thread ends, when there are none."""
+        with self._mutex:
+            left = list(self._named) if named else [key for key in self._waiting if key not in self._named]
+            if self._closed or not (left or (self._expecting and not named)):
+                self._threads[named] = None
+                return None
+        start = looks * KEYS_AT_ONCE % max(len(left), 1) if len(left) > KEYS_AT_ONCE else 0
+        return left[start : start + KEYS_AT_ONCE]
+
+    def _hand_out(self, found: list[Message]) -> None:
+        by_question: dict[str, list[Message]] = {}
+        for message in found:
+            by_question.setdefault(message.key or "", []).append(message)
+        done, unasked = [], []
+        for question, messages in by_question.items():
+            best = best_of(messages)
+            with self._mutex:
+                told = self._waiting.pop(question, [])
+                self._named.pop(question, None)
+                early = not told and self._expecting > 0
+                if early:
+                    self._early[question] = best
+            if told:
+                self._tell(told, best)
+            done += [message for message in messages if message is not best or told]
+            if not told and not early:
+                unasked.append(best)
+        self._done(done)
+        self._pass_on(unasked)
+
+    def _tell(self, told: list[Told], message: Message) -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = answer_of(message).result(self._queue)
+        except Exception as raised:  # whatever it is, it is for whoever asked: a thread has nobody else to tell
+            error = raised
+        for each in told:
+            each(result, error)
+
+    def _done(self, messages: list[Message]) -> None:
+        if messages:
+            with contextlib.suppress(LeaseLost):
+                self._answers.box().ack_many(messages)
+
+    def _pass_on(self, messages: list[Message]) -> None:
+        """Nobody here waits for these: one that was given up may have been brought back. Somebody may ask by its id."""
+        for message in messages:
+            self._answers.forward(message)
+        self._done(messages)
+
+    def close(self) -> None:
+        """Those who wait are told so. What was asked can be collected by its id later."""
+        with self._mutex:
+            self._closed = True
+            waiting, self._waiting = self._waiting, {}
+            self._named.clear()
+            threads = [thread for thread in self._threads.values() if thread is not None]
+        error = QueueClosed(f"{self._queue}: this queue object was closed before the answer came")
+        for each in waiting.values():
+            for told in each:
+                told(None, error)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
