@@ -42,6 +42,20 @@ def is_macro(path: str) -> bool:
     return (place / ENTRY).is_file() and read_noted(place).kind == MACRO
 
 
+def queues_of(path: str) -> list[str]:
+    """The directories of the queues behind this one: of a macro queue all its members, of which none may be missing."""
+    if not is_macro(path):
+        return [path]
+    place = Path(path)
+    leaves = members_of(place)
+    missing = set((read_noted(place).macro or MacroOptions()).names) - {
+        entry.name for entry in FileDirectory(place.parent).entries()
+    }
+    if missing:
+        raise QueueNotFound(f"{path}: of this macro queue {', '.join(sorted(missing))} cannot be found")
+    return [leaf.place for leaf in leaves]
+
+
 # ---------------------------------------------------------------- what managers say about it
 
 

@@ -23,6 +23,7 @@ from penstock.errors import ClaimLost, Misuse, PenstockError, ReceiverBusy, Rece
 from penstock.manager.membership import Leaf
 from penstock.spark import finding
 from penstock.spark.shares import KEYS, by_member_priority, shares
+from penstock.spark.snapshot import share
 from penstock.spark.stream import NEW_CHECKPOINT, SKIP, ClaimReader, PartOfClaim, is_enough, limits, read_part
 from penstock.store import layout as L
 
@@ -117,10 +118,10 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         messages = sum(after[uuid].messages for uuid in new)
         wanted, parts = self._given["partitions"], []
         for uuid in new:
-            share = max(wanted * after[uuid].messages // messages, 1) if wanted else 0
             reader = self._required(uuid, after[uuid].claim)
             if reader is not None:
-                parts += reader.parts(self._of(uuid, before), self._of(uuid, after), share)
+                some = share(wanted, after[uuid].messages, messages)
+                parts += reader.parts(self._of(uuid, before), self._of(uuid, after), some)
         return parts
 
     def read(self, partition: PartOfClaim) -> Iterator[pa.RecordBatch]:
@@ -269,10 +270,9 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return any(freed)
 
     def _is_unfinished(self, uuid: str, mark: Mark, done: Sequence[str]) -> bool:
-        """Of a member no more: whether it has claims that the query must still complete, or may have."""
-        if uuid in done:
-            return bool(self._try(uuid, lambda reader: reader.found_again(mark.claim)))
-        return self._macro().place_of(uuid) is not None
+        """Of a member no more: whether there is, or may be, something that the query must still complete. One that
+        cannot be found may be back some day: without its mark what was finished of it would be read again."""
+        return uuid not in done or bool(self._try(uuid, lambda reader: reader.found_again(mark.claim)))
 
     # ------------------------------------------------------------ the next batch
 
@@ -294,16 +294,16 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = self._readers[uuid].offset_of(number)
         return Mark(offset["identity"], offset["claim"], offset["messages"])
 
-    def _claimed(self, leaves: Mapping[str, Leaf], done: Iterable[str], limit: ReadLimit) -> Marks:
+    def _claimed(self, leaves: Mapping[str, Leaf], done: Sequence[str], limit: ReadLimit) -> Marks:
         """New claims, of as many members as it takes. One that was killed in between has them found again."""
         assert self._gate is not None
         self._gate.check("get")
         rows, size_bytes = limits(self._given, limit)
         end: Marks = {}
-        for uuid, share in self._plan([leaves[uuid] for uuid in done if uuid in leaves], rows):
+        for uuid, most in self._plan([leaf for uuid, leaf in leaves.items() if uuid in done], rows):
             made = self._try(
                 uuid,
-                lambda reader, most=min(share, rows): reader.take(most, size_bytes, at_least_one=not end),
+                lambda reader, most=min(most, rows): reader.take(most, size_bytes, at_least_one=not end),
             )
             if made is None:
                 continue

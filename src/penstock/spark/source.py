@@ -84,15 +84,16 @@ class SnapshotReader(DataSourceReader):
         self._conditions: list[Condition] = []
 
     def partitions(self) -> Sequence[Messages]:
-        taken = snapshot.take(
-            self._given["path"],
-            state=self._given["state"],
-            conditions=self._conditions,
-            busy_s=self._given["busyTimeout"],
-        )
-        return snapshot.split(taken, self._given["partitions"])
+        given = self._given
+        taken = [
+            snapshot.take(path, state=given["state"], conditions=self._conditions, busy_s=given["busyTimeout"])
+            for path in finding.queues_of(given["path"])
+        ]
+        return snapshot.split(taken, given["partitions"])
 
     def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+        if not partition.references:
+            return iter(())
         return MessageReader(
             partition.place,
             self._schema,
