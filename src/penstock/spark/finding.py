@@ -23,17 +23,19 @@ from penstock.store.directory import read_options
 def path_of(given: Mapping[str, Any]) -> str:
     """The directory that is meant, or the error that says that there is none. It has no queue if it is a macro's."""
     if given["path"] is not None:
-        return given["path"] if is_macro(given["path"]) else _require(given["path"])
+        return require(given["path"])
     if not Path(given["root"]).is_dir():  # a manager would make it
         raise QueueNotFound(f"{given['root']}: there is no such folder")
     found = QueueManager(given["root"]).find(given["queue"])
     if "://" in found.place:
         raise PenstockError(f"{found.name}: it is at {found.place}; Spark opens only queues that are paths")
-    return found.place if found.kind == MACRO else _require(found.place)
+    return require(found.place)
 
 
-def _require(path: str) -> str:
-    read_options(Path(path))
+def require(path: str) -> str:
+    """The same path, if there is a queue or a macro queue."""
+    if not is_macro(path):
+        read_options(Path(path))
     return path
 
 
