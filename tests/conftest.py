@@ -80,6 +80,28 @@ class Queues:
         self._paths.append(self._folder / name)
         return self._keep(manager.open(name, clock=clock))  # type: ignore[arg-type]
 
+    def macro(self, name: str, **options: Any) -> Any:
+        """A new macro queue of three queues. The first is as asked for; the others are deactivated where a limit is
+        asked for that is meant for the whole: what is full is full."""
+        options = {**SMALL, **options}
+        options["depth"] = options.pop("slots")
+        clock, busy_s = options.pop("clock", self._clock), options.pop("busy_s", None)
+        if "dead_letter" in options:
+            options["dead_letter"] = str(options["dead_letter"])
+        manager = penstock.QueueManager(self._folder, **({} if busy_s is None else {"busy_s": busy_s}))
+        members = [f"{name}-{letter}" for letter in "abc"]
+        for member in members:
+            manager.create(member, **options)
+            self._paths.append(self._folder / member)
+        for member in members[1:]:
+            manager.deactivate(member)
+        manager.create_macro(name, members)
+        busy = {} if busy_s is None else {"busy_s": busy_s}
+        return self._keep(penstock.MacroQueue(self._folder / name, clock=clock, **busy))  # type: ignore[arg-type]
+
+    def macro_peer(self, queue: Any) -> Any:
+        return self._keep(penstock.MacroQueue(queue.path, clock=self._clock))  # type: ignore[arg-type]
+
     def manage(self, queue: Any) -> Any:
         """One more client of it, through another manager."""
         return self._keep(penstock.QueueManager(self._folder).open(queue.called, clock=self._clock))  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ from penstock.errors import (
     WrongState,
 )
 from penstock.interface import Queue
-from penstock.manager import QueueManager
+from penstock.manager import MacroQueue, QueueManager
 from penstock.message import Message
 from penstock.store.backoff import Backoff
 from penstock.store.words import compiled
@@ -68,6 +68,7 @@ __all__ = [
     "Group",
     "ImportStopped",
     "LeaseLost",
+    "MacroQueue",
     "Message",
     "MessageIds",
     "Misuse",

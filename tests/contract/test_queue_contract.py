@@ -77,7 +77,23 @@ class Managed(Local):
         return super().kernel(queue._inner)
 
 
-KINDS: dict[str, Callable[[Queues], Local]] = {"local": Local, "managed": Managed}
+class Macro(Local):
+    """A macro queue of several members, the first of which has room for all that these tests put."""
+
+    def make(self, name: str = "queue", **options: Any) -> Any:
+        return self._queues.macro(name, **options)
+
+    def peer(self, queue: Any) -> Any:
+        return self._queues.macro_peer(queue)
+
+    def kernel(self, queue: Any) -> Kernel:
+        return super().kernel(queue._queues()[0])
+
+    def bodies(self, queue: Any) -> int:
+        return super().bodies(queue._queues()[0])
+
+
+KINDS: dict[str, Callable[[Queues], Local]] = {"local": Local, "managed": Managed, "macro": Macro}
 
 
 @pytest.fixture(params=KINDS)

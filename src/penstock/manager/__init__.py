@@ -2,8 +2,10 @@
 
 from penstock.manager.declared import Change, Declared, read_declared
 from penstock.manager.directory import Directory, Entry, FileDirectory
+from penstock.manager.macro import MacroQueue
 from penstock.manager.managed import ManagedQueue
 from penstock.manager.manager import QueueInfo, QueueManager
+from penstock.manager.membership import MacroOptions, Member
 from penstock.manager.options import QueueOptions
 from penstock.manager.permissions import Right
 from penstock.manager.states import State
@@ -14,7 +16,10 @@ __all__ = [
     "Directory",
     "Entry",
     "FileDirectory",
+    "MacroOptions",
+    "MacroQueue",
     "ManagedQueue",
+    "Member",
     "QueueInfo",
     "QueueManager",
     "QueueOptions",

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.errors import Misuse
 from penstock.interface import Queue
 from penstock.manager.directory import ENTRY, QUEUE
+from penstock.manager.macro import MacroQueue
 from penstock.manager.membership import MACRO
 from penstock.manager.options import OWN, SIZES
 from penstock.store.alone import change_habits, move_queue, remove_queue
@@ -75,7 +75,7 @@ class SeveralQueues:
         raise AssertionError("a macro queue is made from its members")
 
     def open(self, place: Path, *, busy_s: float, clock: Clock | None, progress: Progress | None) -> Queue:
-        raise Misuse(f"{place}: macro queues cannot be opened yet")
+        return MacroQueue(place, busy_s=busy_s, clock=clock, progress=progress)
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         raise AssertionError("a macro queue is checked with its members")

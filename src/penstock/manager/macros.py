@@ -24,7 +24,9 @@ from penstock.manager.membership import (
     macro_options,
 )
 from penstock.manager.options import OWN, QueueOptions, checked
-from penstock.store.directory import create_folder, touch
+from penstock.store.directory import create_folder
+from penstock.store.files import NOTIFY, WAKEUP
+from penstock.store.waking import touch
 
 OPTIONS = (*OWN, *POLICIES, "members")  # all that can be said of a macro queue; any of it can be changed later
 
@@ -52,7 +54,7 @@ class Macros:
         for macro in self._holders(entry.name):
             self._check_holder(macro, entry, own, options)
         note(place, msgspec.structs.replace(before, macro=options, **own))
-        touch(place)
+        touch(place / NOTIFY / WAKEUP)
 
     def _check_holder(self, macro: Entry, entry: Entry, own: Mapping[str, Any], options: MacroOptions) -> None:
         """A macro queue that this one is a member of is still right when this one has changed."""

@@ -162,7 +162,7 @@ class ManagedQueue:
 
     @property
     def _lease_s(self) -> float:
-        return float(self._inner._lease_us(None) / 1e6)  # type: ignore[attr-defined]
+        return float(self._inner.lease_s)  # type: ignore[attr-defined]
 
     @property
     def name(self) -> str:

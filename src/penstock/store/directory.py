@@ -284,13 +284,6 @@ def create_folder(path: Path, files: Mapping[str, bytes]) -> None:
     sync_directory(path.parent)
 
 
-def touch(path: Path) -> None:
-    """Tell those who watch the notification file of a directory that there is news."""
-    rig.effect(rig.WAKE, str(path / NOTIFY / WAKEUP))
-    with contextlib.suppress(OSError):  # a hint: who sleeps looks within a second
-        os.utime(path / NOTIFY / WAKEUP)
-
-
 def _give_rights(folder: Path, mode: int | None) -> None:
     """Of a queue's folder: what is made in it follows. Who may read may also look for names in it."""
     if mode is not None:

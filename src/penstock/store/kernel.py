@@ -473,16 +473,16 @@ class Kernel:
 
     def _wake_for(self, slot: int, now_us: int) -> None:
         """One receiver for a message that is due; all of them, to plan anew, for one that is the next of its list."""
-        if self.words.load(L.H_SLEEPERS) == 0:
+        if not self.sleepers.anybody():
             return
         which = self.list_of(slot)
         if which < L.LIST_TIMED or self.field(slot, L.S_DELIVER_US) <= now_us:
             self.sleepers.wake(1)
-        elif self.order.head(which) == slot or self.words.load(L.H_CHOOSERS) != 0:
+        elif self.order.head(which) == slot or self.sleepers.somebody_chooses():
             self.sleepers.wake(L.MASK32)  # also for those that sleep until the next of another class
 
     def _room(self) -> None:
-        if self.words.load(L.H_ROOM_SLEEPERS) != 0:
+        if self.sleepers.anybody_for_room():
             self.sleepers.wake_for_room()
 
     # ------------------------------------------------------------ steps of the above; the transaction stays open

@@ -64,8 +64,10 @@ cdef enum:
     H_WAKE = 0x40
     H_SLEEPERS = 0x41
     H_CHOOSERS = 0x42
+    H_WATCHED = 0x43
     H_ROOM = 0x48
     H_ROOM_SLEEPERS = 0x49
+    H_ROOM_WATCHED = 0x4a
     H_SYNC_BEGUN = 0x50
     H_SYNC_DONE = 0x51
     H_SYNC_BELL = 0x52
@@ -79,6 +81,8 @@ cdef enum:
     H_INDEX_SYNC_US = 0x5c
     H_INDEX_MARK = 0x5d
     HEADER_WORDS = 0x200
+    WATCHED_ANY = 0x1
+    WATCHED_CHOOSING = 0x2
     FEATURE_CLASSES = 0x1
     FEATURE_EXCLUSIVE = 0x2
     FEATURE_REMEMBERED = 0x4

@@ -83,8 +83,10 @@ H_PUBLISHER = 57  # entry (its first word) of the publisher whose published batc
 H_WAKE = 64  # futex of receivers; alone on its cache line
 H_SLEEPERS = 65
 H_CHOOSERS = 66  # of these, those that do not take just any message
+H_WATCHED = 67  # not zero: some watch the notification file until the next message; WATCHED_* bits
 H_ROOM = 72  # futex of producers that wait for room
 H_ROOM_SLEEPERS = 73
+H_ROOM_WATCHED = 74  # not zero: some watch the notification file until there is room
 H_SYNC_BEGUN = 80  # group commit: syncs of the data files that were begun; alone on its cache line, with the next
 H_SYNC_DONE = 81  # of those, the highest that is complete
 H_SYNC_BELL = 82  # futex of those that wait for one; counted up when a leader has finished
@@ -98,6 +100,9 @@ H_INDEX_BEGUN_US = 91
 H_INDEX_SYNC_US = 92  # wall time of the last complete one
 H_INDEX_MARK = 93  # changes counted when it began: nothing to do as long as there are no more
 HEADER_WORDS = 512
+
+WATCHED_ANY = 1  # H_WATCHED: by those that take any message
+WATCHED_CHOOSING = 2  # H_WATCHED: by those that do not
 
 FEATURE_CLASSES = 1  # H_FEATURES: there are trees by type and key
 FEATURE_EXCLUSIVE = 2  # H_FEATURES: of a key one message at a time is delivered

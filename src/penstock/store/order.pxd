@@ -30,6 +30,8 @@ cdef class Order:
     cpdef u64 after(self, u64 which, u64 key, u64 number) noexcept
     @cython.locals(present=u64, earliest=u64, which=u64, due=u64)
     cpdef u64 next_due_us(self) noexcept
+    @cython.locals(present=u64, earliest=u64, oldest=u64, slot=u64, which=u64, due=u64)
+    cpdef u64 oldest_due(self, u64 now_us) noexcept
     @cython.locals(slot=u64)
     cpdef u64 next_lease_us(self) noexcept
     @cython.locals(bit=u64)

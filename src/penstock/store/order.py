@@ -137,6 +137,24 @@ class Order:
             which += 1
         return earliest
 
+    def oldest_due(self, now_us: int) -> int:
+        """What has been due for longest, of any priority; 0 if nothing is. A message without a delivery time is due
+        since it was put."""
+        present = self.words.load(L.H_PRESENT)
+        oldest = 0
+        earliest = 0
+        which = 0
+        while present != 0:
+            if present & 1:
+                slot = self.head(which)
+                due = self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_DELIVER_US)
+                if slot != 0 and due <= now_us and (oldest == 0 or due < earliest):
+                    oldest = slot
+                    earliest = due
+            present >>= 1
+            which += 1
+        return oldest
+
     def next_lease_us(self) -> int:
         """Earliest end of a lease; 0 if nothing is pending."""
         slot = self.head(L.LIST_LEASES)

@@ -12,6 +12,12 @@ cdef class Sleepers:
     cpdef u64 arm_choosing(self) noexcept
     cpdef void disarm_choosing(self, u64 seen) noexcept
     cpdef void disarm(self, u64 word, u64 seen) noexcept
+    @cython.locals(flag=u64)
+    cpdef void watch(self, bint chooses) noexcept
+    cpdef void watch_room(self) noexcept
+    cdef bint anybody(self) noexcept
+    cdef bint somebody_chooses(self) noexcept
+    cdef bint anybody_for_room(self) noexcept
     cpdef void paid(self) noexcept
     @cython.locals(woken=u64, sleepers=u64)
     cdef void wake(self, u64 count) noexcept

@@ -1,5 +1,9 @@
 """Owns the words by which those who sleep are counted and woken: receivers for messages, senders for room.
 
+Those that wait for several queues at once watch their notification files instead: a flag says that some do, and the
+next news makes a change of the file owed and clears it. Nobody counts them: a flag that a dead one left costs one
+change of the file.
+
 Called by the holder of the queue's lock. Whom to wake is the kernel's to decide; here it becomes owed, as part of the
 caller's transaction. Never sleeps and never rings: that is ``waking.py``'s.
 """
@@ -8,6 +12,7 @@ from penstock.store import layout as L
 from penstock.store.words import Words
 
 OWED_ROOM = 1 << 32
+OWED_FILE = 1 << 33
 
 
 class Sleepers:
@@ -36,6 +41,24 @@ class Sleepers:
         if self.words.load(word) == seen and self.words.load(word + 1) > 0:
             self.words.raw(word + 1, self.words.load(word + 1) - 1)
 
+    def watch(self, chooses: bool) -> None:
+        """From now on until the next news, changes of the notification file are waited for."""
+        flag = L.WATCHED_CHOOSING if chooses else L.WATCHED_ANY
+        self.words.raw(L.H_WATCHED, self.words.load(L.H_WATCHED) | flag)
+
+    def watch_room(self) -> None:
+        self.words.raw(L.H_ROOM_WATCHED, 1)
+
+    def anybody(self) -> bool:
+        """Whether anybody waits for messages, in either way."""
+        return self.words.load(L.H_SLEEPERS) != 0 or self.words.load(L.H_WATCHED) != 0
+
+    def somebody_chooses(self) -> bool:
+        return self.words.load(L.H_CHOOSERS) != 0 or self.words.load(L.H_WATCHED) & L.WATCHED_CHOOSING != 0
+
+    def anybody_for_room(self) -> bool:
+        return self.words.load(L.H_ROOM_SLEEPERS) != 0 or self.words.load(L.H_ROOM_WATCHED) != 0
+
     def paid(self) -> None:
         """The owed notifications have been sent."""
         self.words.raw(L.H_OWED, 0)
@@ -51,9 +74,15 @@ class Sleepers:
             self.words.put(L.H_WAKE, (self.words.load(L.H_WAKE) + 1) & L.MASK32)
             self.words.put(L.H_SLEEPERS, sleepers - woken)
             self.words.add(L.H_OWED, woken)
+        if self.words.load(L.H_WATCHED) != 0:
+            self.words.put(L.H_WATCHED, 0)
+            self.words.put(L.H_OWED, self.words.load(L.H_OWED) | OWED_FILE)
 
     def wake_for_room(self) -> None:
         """Every sender: what became free may be enough for any of them."""
         self.words.put(L.H_ROOM, (self.words.load(L.H_ROOM) + 1) & L.MASK32)
         self.words.put(L.H_ROOM_SLEEPERS, 0)
         self.words.put(L.H_OWED, self.words.load(L.H_OWED) | OWED_ROOM)
+        if self.words.load(L.H_ROOM_WATCHED) != 0:
+            self.words.put(L.H_ROOM_WATCHED, 0)
+            self.words.put(L.H_OWED, self.words.load(L.H_OWED) | OWED_FILE)

@@ -41,6 +41,13 @@ def futex_available() -> bool:
     return syscalls.has_futex()
 
 
+def touch(path: Path) -> None:
+    """Tell those who watch a notification file that there is news."""
+    rig.effect(rig.WAKE, str(path))
+    with contextlib.suppress(OSError):  # a hint that got lost: whoever sleeps looks by itself within a second
+        os.utime(path)
+
+
 UNWATCHED_S = 0.02
 _IN_ATTRIB = 4
 _IN_CLOEXEC = 0o2000000
@@ -89,9 +96,7 @@ class Notice:
         self._fd = fd
 
     def wake(self, count: int) -> None:
-        rig.effect(rig.WAKE, str(self._path))
-        with contextlib.suppress(OSError):  # a hint that got lost: whoever sleeps looks by itself within a second
-            os.utime(self._path)
+        touch(self._path)
 
     def close(self) -> None:
         if self._fd >= 0:

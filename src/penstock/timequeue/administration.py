@@ -190,7 +190,7 @@ def stats(client: Client) -> Stats:
     timed = sum(order.count(L.LIST_TIMED + p) for p in range(L.PRIORITIES))
     due_us = client.kernel.order.next_due_us()
     now_us = client.clock.wall_us()
-    due = client.kernel.due(now_us)
+    due, oldest = client.kernel.due(now_us), order.oldest_due(now_us)
     return Stats(
         path=client.name,
         uuid=client.options.uuid,
@@ -234,7 +234,7 @@ def stats(client: Client) -> Stats:
         index_synced_at=get(L.H_INDEX_SYNC_US) / 1e6 or None,
         sync_failed=os.strerror(failed) if failed else None,
         next_due_at=due_us / 1e6 if due_us else None,
-        oldest_due_at=_oldest_due_us(client, now_us) / 1e6 or None,
+        oldest_due_at=client.kernel.field(oldest, L.S_DELIVER_US) / 1e6 if oldest else None,
         late_at=client.kernel.field(due, L.S_DELIVER_US) / 1e6 if due else None,
         clients=client.living(),
     )
@@ -275,12 +275,3 @@ def _glance(client: Client) -> Glance:
     claiming = Claiming(client.kernel)
     receivers = sum(claiming.word(entry, L.N_COUNT) > 0 for entry in range(L.RECEIVERS)) if found.claimed else 0
     return Glance(found, receivers + sum(each["holds"] > 0 for each in found.clients))
-
-
-def _oldest_due_us(client: Client, now_us: int) -> int:
-    """The earliest delivery time of all that is due, of any priority; 0 if nothing is. A message without a delivery
-    time is due since it was put."""
-    order = client.kernel.order
-    heads = [order.head(which) for which in range(L.LIST_LEASES) if order.count(which)]
-    times_us = [client.kernel.field(head, L.S_DELIVER_US) for head in heads]
-    return min((at_us for at_us in times_us if at_us <= now_us), default=0)

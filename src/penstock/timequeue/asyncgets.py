@@ -19,8 +19,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from penstock.errors import Corrupt, PenstockError, QueueBusy, QueueClosed
 from penstock.message import Message
-from penstock.timequeue.clients import Client
-from penstock.timequeue.leases import Consumer, Look, Wanted
+from penstock.timequeue.leases import Look, Wanted
 from penstock.timequeue.walking import receive_walking
 
 TAKEN_A_TURN_MAX = 1000  # for the coroutines of a line together: about as long as a batch takes
@@ -39,10 +38,10 @@ class Source(Protocol):
     """What a queue object has for its coroutines."""
 
     @property
-    def _consumer(self) -> Consumer: ...
+    def _consumer(self) -> Any: ...  # a Consumer, or what does the same for several queues
     @property
     def name(self) -> str: ...
-    def _mine(self) -> Client: ...
+    def _mine(self) -> Any: ...
     def unget(self, messages: list[Message]) -> None: ...
 
 
@@ -137,7 +136,8 @@ class AsyncGets:
 
     async def get(self, source: Source, most: int, lease_us: int, wait_s: float | None) -> list[Message]:
         """Up to ``most``; none after ``wait_s`` seconds (None: for ever) is an empty list."""
-        if self._wanted is not None and source._mine().kernel.trees_at == 0:
+        source._mine()
+        if self._wanted is not None and not source._consumer.has_trees():
             return await self._walk(source, self._wanted, most, lease_us, wait_s)
         if not self._line:
             self._at_once += 1
@@ -262,7 +262,7 @@ class AsyncGets:
                 return
             source = first[0].source
             try:
-                client = source._mine()
+                source._mine()
                 most = min(sum(waiting.most for waiting in first), TAKEN_A_TURN_MAX)
                 look = source._consumer.look(most, first[0].lease_us, None, timed_out, self._wanted)
                 seen = timed_out = None
@@ -274,7 +274,7 @@ class AsyncGets:
                         unmet = []
                     seen = look.seen
                     if self._stays():
-                        timed_out = None if client.receivers.sleep(look.seen, look.sleep_s) else look.seen
+                        timed_out = None if source._consumer.sleep(look.seen, look.sleep_s) else look.seen
             except Corrupt as error:  # one of its messages is damaged; the others are back in the queue
                 self._tell([(first[0], None, error)])
             except BaseException as error:  # it is for the coroutines: a thread has nobody else to tell

@@ -30,8 +30,9 @@ from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.mutex import Mutex
 from penstock.store.offers import Offers
-from penstock.store.sleepers import OWED_ROOM
+from penstock.store.sleepers import OWED_FILE, OWED_ROOM
 from penstock.store.unfinished import taken_units
+from penstock.store.waking import touch
 from penstock.store.words import Words
 from penstock.timequeue.commit import Syncs
 from penstock.timequeue.notify import Bell
@@ -278,6 +279,8 @@ class Client:
             self.receivers.ring(owed & L.MASK32)
         if owed & OWED_ROOM:
             self.producers.ring(L.MASK32)
+        if owed & OWED_FILE:
+            touch(self.files.wakeup_path)
         self.kernel.sleepers.paid()
 
     # ------------------------------------------------------------ the client table

@@ -144,6 +144,14 @@ class Consumer:
         look: Look = self._client.turn_at_once(self._look, (most, lease_us, 0, None, wanted))
         return look
 
+    def sleep(self, seen: int, seconds: float) -> bool:
+        """Armed with this value of the bell. False when the time ran out."""
+        return bool(self._client.receivers.sleep(seen, seconds))
+
+    def has_trees(self) -> bool:
+        """Else only the records say of what types and keys messages are."""
+        return self._kernel.trees_at != 0
+
     def stand_down(self, seen: int, chooses: bool = False) -> None:
         """A receiver that armed when the bell had this value, and wants nothing any more."""
         self._client.turn(self._stand_down, seen, chooses)

@@ -342,6 +342,11 @@ class TimeQueue(OpenQueue):
     def _lease_us(self, lease: float | None) -> int:
         return int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
 
+    @property
+    def lease_s(self) -> float:
+        """How long a message that is got is ours, by default."""
+        return float(self._lease_s)
+
     def _receive(self, most: int, wait_s: float | None, lease: float | None, type: Any, key: Any) -> list[Message]:
         client = self._mine()
         lease_us = self._lease_us(lease)

@@ -1,0 +1,288 @@
+"""Owns copies to all members of a macro queue: all get a message, or none, whoever is killed on the way.
+
+One process at a time copies, by the lock of the macro queue's directory. It takes room in every member first: in each
+the message is *being filled*, and seen by nobody. Then it writes down what is copied where, in the macro queue's own
+directory: that file is the decision. Only then the members publish, each as a numbered batch that it takes once.
+Without the file what is being filled is given back, by whoever comes by, as after any put that died. With it, whoever
+has the macro queue open next puts what is missing: a member that has the number already says so. Never has two locks of
+members at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.codec import decode_body, encode_body
+from penstock.errors import Misuse, PenstockError, QueueBusy, QueueNotFound
+from penstock.store import rig
+from penstock.store.backoff import Backoff
+from penstock.store.directory import replace_file
+from penstock.store.files import LOCK, Lock, open_file, write_all
+from penstock.store.publishing import NO_ENTRY, Publishing
+from penstock.timequeue import TimeQueue
+from penstock.timequeue.clients import Client
+from penstock.timequeue.once import AlreadyPublished, OncePut
+from penstock.timequeue.puts import Draft, Entry, to_us
+
+DECISION = "copy"
+COPIES_MAX = 100  # members that one message is copied to: room in all of them is taken by calls inside each other
+SPECIALS = ("type", "key", "headers", "dedup_id", "max_attempts", "lease")  # as they are
+
+log = logging.getLogger("penstock")
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A message of a decision: encoded, its times absolute."""
+
+    codec: int
+    data: bytes
+    options: dict[str, Any]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What is copied where: the file ``copy``."""
+
+    number: int
+    members: list[str]
+    sync: bool
+    messages: list[Kept]
+
+
+_decode = msgspec.msgpack.Decoder(Decision).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _CopyPut(OncePut):
+    """The put into one member. When it has room there, the next member's turn comes; this one goes on after it."""
+
+    def __init__(self, client: Client, name: str, number: int, *, wait_s: float, then: Callable[[], None]) -> None:
+        super().__init__(client, name, number, wait_s=wait_s)
+        self._then = then
+        self.has_room = False
+
+    def announce(self, slot: int, number: int, count: int, sync: bool) -> None:
+        super().announce(slot, number, count, sync)
+        if not self.has_room:  # else it is tried again, after the disk was full
+            self.has_room = True
+            self._then()
+
+
+class Copies:
+    """The copies of one macro queue, made by one of its objects."""
+
+    def __init__(self, path: Path, uuid: str, *, busy_s: float) -> None:
+        self._file = path / DECISION
+        self._path = path
+        self._busy_s = busy_s
+        self.publisher = f"macro-{uuid}"
+        self._mutex = threading.Lock()
+
+    def put(
+        self, queues: Sequence[tuple[str, TimeQueue]], drafts: Sequence[Draft], durability: str | None, now_us: int
+    ) -> list[list[Entry]]:
+        """All of them into each of these members, or none anywhere; the entries of each. An error means none."""
+        if len(queues) > COPIES_MAX:
+            raise Misuse(f"{self._path}: copies go to {COPIES_MAX} members at most, not {len(queues)}")
+        sync = any(queue._is_synced(durability) for _, queue in queues)
+        with self._alone():
+            self._finish(dict(queues))
+            decision = Decision(
+                number=max(_last(queue, self.publisher) for _, queue in queues) + 1,
+                members=[name for name, _ in queues],
+                sync=sync,
+                messages=[kept(draft, now_us) for draft in drafts],
+            )
+            copying = _Copying(self, decision, queues)
+            copying.run()
+            if not copying.unfinished:
+                self._forget()
+        return copying.entries
+
+    def is_unfinished(self) -> bool:
+        return self._file.exists()
+
+    def finish(self, queues: dict[str, TimeQueue]) -> None:
+        """Complete what one that died has decided, unless somebody is about it. What cannot be completed now stays."""
+        if not self.is_unfinished():
+            return
+        try:
+            with self._alone(wait_s=0.0):
+                self._finish(queues)
+        except (PenstockError, OSError) as error:
+            log.debug("%s: a copy to all members cannot be completed yet: %s", self._path, error)
+
+    def _finish(self, queues: dict[str, TimeQueue]) -> None:
+        """Of a decision: put it where it is missing. An error leaves it as it is, for the next one."""
+        decision = self._read()
+        if decision is None:
+            return
+        for name in decision.members:
+            with _opened(self._path.parent / name, queues.get(name), self._busy_s) as queue:
+                if queue is not None:
+                    durability = "commit" if decision.sync else "relaxed"
+                    make = functools.partial(entries_of, queue, decision)
+                    queue.put_entries_once(self.publisher, decision.number, make, None, durability)
+        self._forget()
+
+    # ------------------------------------------------------------ the file
+
+    def decide(self, decision: Decision) -> None:
+        data = _encode(decision)
+        if decision.sync:
+            replace_file(self._file, data)
+            return
+        aside = self._file.with_name(f"{DECISION}.new")
+        fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, data, 0)
+        finally:
+            os.close(fd)
+        rig.effect(rig.RENAME, str(aside))
+        os.rename(aside, self._file)
+
+    def _read(self) -> Decision | None:
+        try:
+            return _decode(self._file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise Misuse(f"{self._file}: damaged, and nobody knows what was to be copied: {error}; remove it") from None
+
+    def _forget(self) -> None:
+        """Not synced: one that is back after a power loss is found to be done everywhere."""
+        rig.effect(rig.UNLINK, str(self._file))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file)
+
+    @contextlib.contextmanager
+    def _alone(self, wait_s: float | None = None) -> Iterator[None]:
+        """One process, and one thread of it, at a time."""
+        patience_s = self._busy_s if wait_s is None else wait_s
+        if not self._mutex.acquire(timeout=patience_s):
+            raise QueueBusy(str(self._path), waited_s=patience_s)
+        try:
+            lock = Lock(self._path / LOCK, str(self._path), patience_s)
+            try:
+                lock.acquire()
+                try:
+                    yield
+                finally:
+                    lock.release()
+            finally:
+                lock.close()
+        finally:
+            self._mutex.release()
+
+    def after_fork_in_child(self) -> None:
+        self._mutex = threading.Lock()
+
+
+class _Copying:
+    """One copy on its way. Before the decision an error ends all; after it, it ends nothing."""
+
+    def __init__(self, copies: Copies, decision: Decision, queues: Sequence[tuple[str, TimeQueue]]) -> None:
+        self._copies = copies
+        self._decision = decision
+        self._queues = queues
+        self._decided = False
+        self.entries = [entries_of(queue, decision) for _, queue in queues]
+        self.unfinished = False
+
+    def run(self) -> None:
+        self._into(0)
+
+    def _into(self, n: int) -> None:
+        """Room in member ``n``, then in all that follow, then the decision; and back on the way each publishes."""
+        if n == len(self._queues):
+            self._copies.decide(self._decision)
+            self._decided = True
+            return
+        name, queue = self._queues[n]
+        try:
+            self._put(n, queue)
+        except AlreadyPublished:
+            raise Misuse(f"{name}: somebody else publishes there as {self._copies.publisher!r}") from None
+        except (PenstockError, OSError) as error:
+            if not self._decided:
+                raise
+            self.unfinished = True
+            log.warning("%s: a copy that is decided comes later: %s", name, error)
+
+    def _put(self, n: int, queue: TimeQueue) -> None:
+        once = _CopyPut(
+            queue._mine(),
+            self._copies.publisher,
+            self._decision.number,
+            wait_s=queue._busy_s,
+            then=lambda: self._into(n + 1),
+        )
+        with once:
+            queue._put(self.entries[n], None, "commit" if self._decision.sync else "relaxed", once)
+        if not once.has_room:  # it had all of them already, by their dedup ids
+            self._into(n + 1)
+
+
+# ---------------------------------------------------------------- messages, written down and back
+
+
+def kept(draft: Draft, now_us: int) -> Kept:
+    """A draft as it is to be put later as well: what counts from now is said as a time."""
+    codec, data = encode_body(draft.body)
+    options: dict[str, Any] = {name: value for name in SPECIALS if (value := getattr(draft, name)) is not None}
+    options["priority"] = draft.priority
+    deliver_us = to_us(draft.deliver_at, draft.delay, now_us)
+    if deliver_us:
+        options["deliver_at"] = deliver_us / 1e6
+    if draft.expires_at is not None or draft.ttl is not None:
+        options["expires_at"] = (to_us(draft.expires_at, draft.ttl, now_us) or now_us) / 1e6
+    if draft.dedup_window is not None:
+        window = draft.dedup_window
+        options["dedup_window"] = window if isinstance(window, int | float) else window.total_seconds()
+    if draft.backoff is not None:
+        options["backoff"] = msgspec.to_builtins(draft.backoff)
+    return Kept(codec, data, options)
+
+
+def entries_of(queue: TimeQueue, decision: Decision) -> list[Entry]:
+    drafts = []
+    for message in decision.messages:
+        options = dict(message.options)
+        if isinstance(options.get("backoff"), dict):
+            options["backoff"] = Backoff(**options["backoff"])
+        drafts.append(Draft(body=decode_body(message.codec, message.data), **options))
+    return list(queue._entries(drafts, {}))
+
+
+def _last(queue: TimeQueue, publisher: str) -> int:
+    """The last copy that a member has."""
+    client = queue._mine()
+    return client.turn(_look_up, Publishing(client.kernel), publisher)
+
+
+def _look_up(publishing: Publishing, publisher: str) -> int:
+    entry = publishing.find(publisher)
+    return -1 if entry == NO_ENTRY else publishing.last(entry)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, queue: TimeQueue | None, busy_s: float) -> Iterator[TimeQueue | None]:
+    """A member, also one that was removed since; None if it is gone for good."""
+    if queue is not None:
+        yield queue
+        return
+    try:
+        opened = TimeQueue(path, busy_s=busy_s)
+    except QueueNotFound:
+        yield None
+        return
+    with opened:
+        yield opened

@@ -1,0 +1,600 @@
+"""Owns MacroQueue, several queues as one, as a program sees it: the calls of ``penstock.Queue``. Which member a message
+goes to is ``sending.py``'s, which one it comes from ``receiving.py``'s. Messages are those of the members: what
+becomes of one is a matter of the queue that it is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import heapq
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, Unpack
+
+from penstock.errors import (
+    LeaseLost,
+    Misuse,
+    NotAQueue,
+    PenstockError,
+    QueueClosed,
+    QueueEmpty,
+    QueueFull,
+    TooManyClients,
+)
+from penstock.interface import MessageOptions, Names
+from penstock.manager.copies import Copies
+from penstock.manager.directory import read_noted
+from penstock.manager.localmember import LocalMember
+from penstock.manager.macrostats import MacroStats, combined, merged
+from penstock.manager.members import Asked, Group, Leaf, Members
+from penstock.manager.membership import MACRO
+from penstock.manager.receiving import Receiving
+from penstock.manager.sending import Route, Sending
+from penstock.message import Message
+from penstock.store import layout as L
+from penstock.store.files import CLIENTS, ClientBytes, Clock
+from penstock.timequeue import QueueConsumer, TimeQueue, coroutines, forking
+from penstock.timequeue import groups as known_groups
+from penstock.timequeue.administration import Gauge
+from penstock.timequeue.arguments import BUSY_S, check_names, check_seconds, check_several, queue_path
+from penstock.timequeue.asyncgets import AsyncGets, in_thread
+from penstock.timequeue.clients import Progress
+from penstock.timequeue.consumers import PREFETCH
+from penstock.timequeue.groups import Group as KeyGroup
+from penstock.timequeue.ids import MessageIds
+from penstock.timequeue.puts import Draft
+
+LEASE_US = 60_000_000  # where there are no members to say
+
+
+class MacroQueue:
+    """A macro queue of this process, until it is closed; it can be used by any number of threads and coroutines.
+
+    A manager opens one by its name; ``MacroQueue(path)`` opens the one in a directory.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_s: float = BUSY_S,
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._path = Path(os.path.abspath(queue_path(path)))
+        self._busy_s = check_seconds("busy_s", busy_s)
+        self._clock = clock or Clock()
+        self._progress = progress
+        if read_noted(self._path).kind != MACRO:
+            raise NotAQueue(f"{self._path}: not a macro queue; penstock.open opens a queue of its own")
+        self._closed = False
+        self._async_gets = AsyncGets()
+        self._here: ClientBytes | None = None
+        self._enter()
+        try:
+            self._members = Members(self._path, self._open_member)
+            self._consumer = Receiving(self.name, self._members, self._clock)
+            self._sending = Sending(self.name, self._members, self._consumer.alarm, self._consumer.watch)
+            self._copies: dict[str, Copies] = {}
+            self._finish_at_s = 0.0
+            self._mine()
+        except BaseException:
+            self._leave()
+            raise
+        forking.note(self)
+
+    # ------------------------------------------------------------ open and closed
+
+    def _open_member(self, path: Path) -> LocalMember:
+        return LocalMember(TimeQueue(path, busy_s=self._busy_s, clock=self._clock, progress=self._progress))
+
+    def _enter(self) -> None:
+        """One byte for each that has it open: nobody renames or destroys it meanwhile."""
+        here = ClientBytes(self._path / CLIENTS)
+        for client in range(L.CLIENTS):
+            if here.take(client):
+                self._here = here
+                return
+        here.close()
+        raise TooManyClients(self.name, limit=L.CLIENTS)
+
+    def _leave(self) -> None:
+        here, self._here = self._here, None
+        if here is not None:
+            here.close()
+
+    def _mine(self) -> Group:
+        """The members as they are now; after a fork, ours."""
+        if self._closed:
+            raise QueueClosed(f"{self.name}: this queue object is closed")
+        if self._here is None:  # in the child of a fork
+            self._enter()
+        group = self._members.current()
+        if time.monotonic() >= self._finish_at_s:
+            self._finish_copies(group)
+        return group
+
+    def _finish_copies(self, group: Group) -> None:
+        """What one that was killed has decided and not done, once a second."""
+        self._finish_at_s = time.monotonic() + 1.0
+        for each in _groups(group):
+            copies = self._copies_of(each)
+            if copies.is_unfinished():
+                copies.finish(
+                    {leaf.name: leaf.member.queue for leaf in self._members.leaves if leaf.member is not None}
+                )
+
+    def _copies_of(self, group: Group) -> Copies:
+        return self._copies.setdefault(group.name, Copies(group.path, group.uuid, busy_s=self._busy_s))
+
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def members(self) -> list[str]:
+        """The names of its members, as it has them now; those of macro queues among them by their own members."""
+        self._mine()
+        return [leaf.name for leaf in self._members.leaves]
+
+    def close(self) -> None:
+        """Give back what was got and not acknowledged, and leave all members. Closing twice is fine."""
+        if self._closed:
+            return
+        with contextlib.suppress(PenstockError, OSError):
+            self._finish_copies(self._members.root)
+        closing = True
+        try:
+            self._members.close()
+        except Misuse:  # a put is under way: it cannot be closed now
+            closing = False
+            raise
+        finally:
+            if closing:
+                self._closed = True
+                self._leave()
+                self._consumer.alarm.close()
+                self._async_gets.close(QueueClosed(f"{self.name}: this queue object is closed"))
+
+    def _after_fork_in_child(self) -> None:
+        """Its members take care of themselves."""
+        self._leave()
+        self._async_gets.disown()
+        self._async_gets = AsyncGets()
+        self._members.after_fork_in_child()
+        self._consumer.after_fork_in_child()
+        for copies in self._copies.values():
+            copies.after_fork_in_child()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as another one of the same macro queue: what multiprocessing needs."""
+        if self._closed:
+            raise QueueClosed(f"{self.name}: this queue object is closed")
+        return _reopen, (self.name, self._busy_s)
+
+    def __repr__(self) -> str:
+        return f"<MacroQueue {self.name}{' (closed)' if self._closed else ''}>"
+
+    # ------------------------------------------------------------ putting
+
+    def put(
+        self,
+        body: Any,
+        *,
+        timeout: float | None = None,
+        durability: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """Put a message into the member, or the members, that ``producing`` says; its id, of the first copy.
+
+        ``QueueFull`` if all of them are full, at once or for ``timeout`` seconds. Members that are full, that do not
+        work or that are deactivated are passed over, unless it goes to all.
+        """
+
+        def into(route: Route) -> str:
+            if route.copies is None:
+                return _queue(route.leaves[0]).put(body, durability=durability, **options)
+            return self._copy(route, [Draft(body=body, **options)], durability)[0]
+
+        self._mine()
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
+        return self._sending.put(into, seconds, options.get("dedup_id"))
+
+    def put_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        timeout: float | None = None,
+        durability: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> MessageIds:
+        """Put all of them or none, all into the same member or members."""
+        check_several("put_many", bodies, "; put takes one")
+        items = list(bodies)
+        if options.get("dedup_id") is not None:
+            raise Misuse("a dedup_id is that of one message: give each a penstock.Draft with its own")
+
+        def into(route: Route) -> MessageIds:
+            if route.copies is None:
+                return _queue(route.leaves[0]).put_many(items, durability=durability, **options)
+            return self._copy(route, drafts_of(items, options), durability)
+
+        self._mine()
+        if not items:
+            return MessageIds("", [])
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
+        first = next((item.dedup_id for item in items if isinstance(item, Draft) and item.dedup_id), None)
+        return self._sending.put(into, seconds, first)
+
+    def put_file(
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        *,
+        timeout: float | None = None,
+        durability: str | None = None,
+        progress: Callable[[int, int | None], None] | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """``put`` of the bytes of a file. What can be read once only, such as a pipe, goes to one member or nowhere."""
+        start = _place_of(source)
+
+        def into(route: Route) -> str:
+            if route.copies is not None:
+                raise Misuse(f"{self.name}: it copies to all its members, which put_file cannot; put the bytes")
+            return _queue(route.leaves[0]).put_file(source, durability=durability, progress=progress, **options)
+
+        self._mine()
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
+        return self._sending.put(into, seconds, options.get("dedup_id"), lambda: _rewound(source, start))
+
+    def _copy(self, route: Route, drafts: list[Draft], durability: str | None) -> MessageIds:
+        assert route.copies is not None
+        queues = [(leaf.name, _queue(leaf)) for leaf in route.leaves]
+        copies = self._copies_of(route.copies)
+        entries = copies.put(queues, drafts, durability, self._clock.wall_us())
+        return MessageIds(queues[0][1]._id_prefix, entries[0])
+
+    async def aput(
+        self,
+        body: Any,
+        *,
+        timeout: float | None = None,
+        durability: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """``put`` for coroutines. Cancelled while it waits, the message may or may not be in."""
+        self._mine()
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        dedup_id = options.get("dedup_id")
+        route = next(iter(self._sending.routes(self._members.root, dedup_id)), None)
+        if route is not None and route.copies is None:
+            with contextlib.suppress(QueueFull):
+                return await _queue(route.leaves[0]).aput(body, durability=durability, **options)
+        return await in_thread(self.put, body, timeout=timeout, durability=durability, **options)
+
+    async def aput_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        timeout: float | None = None,
+        durability: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> MessageIds:
+        """``put_many`` for coroutines, in a thread."""
+        check_several("aput_many", bodies, "; aput takes one")
+        return await in_thread(self.put_many, list(bodies), timeout=timeout, durability=durability, **options)
+
+    async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> str:
+        """``put_file`` for coroutines, in a thread."""
+        call = functools.partial(self.put_file, source, **options)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+    # ------------------------------------------------------------ getting
+
+    def get(
+        self,
+        timeout: float | None = None,
+        *,
+        block: bool = True,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+    ) -> Message:
+        """The next message that is due, of the member that ``consuming`` says; waits for one in any of them, up to
+        ``timeout`` seconds, then raises ``QueueEmpty``."""
+        self._mine()
+        wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
+        asked = None if type is None and key is None else self._chosen(type, key)
+        found = self._consumer.receive(1, wait_s, _lease_us(lease), asked)
+        if not found:
+            raise QueueEmpty(self.name)
+        return found[0]
+
+    def get_many(
+        self,
+        most: int,
+        *,
+        wait: float = 0.0,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+        group: str | None = None,
+    ) -> list[Message]:
+        """Up to ``most`` messages that are due, of as many members as it takes, as soon as there is one. Those of a
+        ``group`` are of one member: a key in two members is two groups."""
+        self._mine()
+        if most.__class__ is not int or most < 1:
+            raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
+        wait_s = check_seconds("wait", wait)
+        asked = None if type is None and key is None else self._chosen(type, key)
+        if group is not None:
+            if group not in known_groups.ORDERS:
+                raise Misuse(f"group must be one of {', '.join(known_groups.ORDERS)}, not {group!r}")
+            if asked is not None:
+                raise Misuse("give group, or type and key")
+            asked = Asked((), (), group)
+        return self._consumer.receive(min(most, L.SLOTS_MAX), wait_s, _lease_us(lease), asked)
+
+    def groups(self, *, by: str | None = None, limit: int | None = None) -> list[KeyGroup]:
+        """The keys of waiting messages, and how many each has in all members together."""
+        self._mine()
+        if by not in known_groups.SORTS:
+            raise Misuse(f"by must be size, age or None, not {by!r}")
+        if limit is not None and (limit.__class__ is not int or limit < 0):
+            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        found = merged(each for queue in self._queues() for each in queue.groups())
+        order = known_groups.SORTS[by]
+        return (found if order is None else sorted(found, key=order))[:limit]
+
+    def _chosen(self, type: Any, key: Any) -> Asked:
+        return Asked(check_names("type", type), check_names("key", key))
+
+    def _lease_us(self, lease: float | None) -> int | None:
+        """None: each member's own."""
+        return _lease_us(lease)
+
+    @property
+    def lease_s(self) -> float:
+        """The shortest that a member has by default: for those who hold messages of any of them."""
+        leases = [leaf.member.lease_us for leaf in self._members.leaves if leaf.member is not None]
+        return min(leases, default=LEASE_US) / 1e6
+
+    def consumer(
+        self,
+        prefetch: int = PREFETCH,
+        *,
+        wait: float | None = None,
+        lease: float | None = None,
+        type: Names | None = None,
+        key: Names | None = None,
+    ) -> QueueConsumer:
+        """A loop over messages of all members: see ``TimeQueue.consumer``. Without ``lease`` it is the shortest that a
+        member has by default."""
+        self._mine()
+        wait_s = None if wait is None else check_seconds("wait", wait)
+        lease_s = self.lease_s if lease is None else check_seconds("lease", lease, zero=False)
+        types, keys = check_names("type", type), check_names("key", key)
+        return QueueConsumer(self, prefetch=prefetch, wait_s=wait_s, lease_s=lease_s, types=types, keys=keys)
+
+    aget: Any = coroutines.aget
+    aget_many: Any = coroutines.aget_many
+
+    # ------------------------------------------------------------ what becomes of a delivery: its own member's
+
+    def _home(self, message: Any) -> Any:
+        """The queue that delivered a message: one of ours, also one that is a member no longer."""
+        self._mine()
+        if not isinstance(message, Message):
+            raise Misuse(f"{message!r} is not a message")
+        home = message._receiver
+        if not any(member.queue is home for member in self._members.opened()):
+            raise LeaseLost(self.name, message.id)
+        return home
+
+    def _by_home(self, messages: Iterable[Message]) -> tuple[dict[int, tuple[Any, list[Message]]], LeaseLost | None]:
+        """Messages by the queues that delivered them, and what to say of those that are not ours."""
+        found: dict[int, tuple[Any, list[Message]]] = {}
+        lost = None
+        for message in messages:
+            try:
+                home = self._home(message)
+            except LeaseLost as error:
+                lost = lost or error
+            else:
+                found.setdefault(id(home), (home, []))[1].append(message)
+        return found, lost
+
+    def ack(self, message: Message, *, durable: bool = False) -> None:
+        """Done with it: it leaves its member."""
+        self._home(message).ack(message, durable=durable)
+
+    def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
+        """All that are still ours; then ``LeaseLost`` if one was not."""
+        homes, lost = self._by_home(messages)
+        for home, some in homes.values():
+            try:
+                home.ack_many(some, durable=durable)
+            except LeaseLost as error:
+                lost = lost or error
+        if lost is not None:
+            raise lost
+
+    def release(self, message: Message, *, delay: Any = None) -> None:
+        self._home(message).release(message, delay=delay)
+
+    def fail(self, message: Message, error: BaseException | str | None = None, *, delay: Any = None) -> None:
+        self._home(message).fail(message, error, delay=delay)
+
+    def dead_letter(self, message: Message, reason: str, *, error: BaseException | str | None = None) -> None:
+        """To the dead letters of its member."""
+        self._home(message).dead_letter(message, reason, error=error)
+
+    def move(self, message: Message, *, to: Any) -> None:
+        """Into a queue of its own. A macro queue is none: which member it were, nobody could say after a kill."""
+        if isinstance(to, MacroQueue):
+            raise Misuse(f"{self.name}: messages are moved into a queue of its own, not into a macro queue")
+        self._home(message).move(message, to=to)
+
+    def extend(self, message: Message, seconds: float) -> None:
+        self._home(message).extend(message, seconds)
+
+    def unget(self, messages: Iterable[Message]) -> None:
+        for home, some in self._by_home(messages)[0].values():
+            home.unget(some)
+
+    async def aack(self, message: Message, *, durable: bool = False) -> None:
+        await self._home(message).aack(message, durable=durable)
+
+    async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
+        homes, lost = self._by_home(messages)
+        for home, some in homes.values():
+            try:
+                await home.aack_many(some, durable=durable)
+            except LeaseLost as error:
+                lost = lost or error
+        if lost is not None:
+            raise lost
+
+    async def arelease(self, message: Message, *, delay: Any = None) -> None:
+        await self._home(message).arelease(message, delay=delay)
+
+    async def afail(self, message: Message, error: BaseException | str | None = None, *, delay: Any = None) -> None:
+        await self._home(message).afail(message, error, delay=delay)
+
+    async def aextend(self, message: Message, seconds: float) -> None:
+        await self._home(message).aextend(message, seconds)
+
+    # ------------------------------------------------------------ a look inside: that of all members
+
+    def _queues(self) -> list[TimeQueue]:
+        self._mine()
+        leaves = sorted(self._members.leaves, key=lambda leaf: -leaf.priority)
+        return [leaf.member.queue for leaf in leaves if leaf.member is not None]
+
+    def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]:
+        """Messages without taking them: by members, those of a higher priority first; or by what decides instead."""
+        if limit is not None and (limit.__class__ is not int or limit < 0):
+            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        several = [queue.browse(state=state, limit=limit) for queue in self._queues()]
+        if not several and state not in ("waiting", "pending", "all"):
+            raise Misuse(f"state must be waiting, pending or all, not {state!r}")
+        policy = self._members.root.options.consuming
+        if policy == "message-priority":
+            return islice(heapq.merge(*several, key=lambda m: (-m.priority, m.deliver_us)), limit)
+        if policy == "oldest":
+            return islice(heapq.merge(*several, key=lambda m: m.deliver_us), limit)
+        return islice(chain.from_iterable(several), limit)
+
+    def cancel(self, message_id: str) -> bool:
+        """Remove a waiting message, of whichever member."""
+        wrong: Misuse | None = None
+        known = False
+        for queue in self._queues():
+            try:
+                if queue.cancel(message_id):
+                    return True
+                known = True
+            except Misuse as error:
+                wrong = error
+        if wrong is not None and not known:
+            raise wrong
+        return False
+
+    def purge(self) -> int:
+        """Remove every message that waits in any member now; how many."""
+        return sum(queue.purge() for queue in self._queues())
+
+    def redrive(self, **options: Any) -> int:
+        """Bring dead letters back, each into the member that it came from; how many."""
+        return sum(queue.redrive(**options) for queue in self._queues())
+
+    def sync_index(self) -> None:
+        for queue in self._queues():
+            queue.sync_index()
+
+    def qsize(self) -> int:
+        """Waiting messages of all members, due or not."""
+        return sum(queue.qsize() for queue in self._queues())
+
+    def gauge(self) -> Gauge:
+        """The members' together; the service time is the mean of those that have one."""
+        gauges = [queue.gauge() for queue in self._queues()]
+        known = [gauge.service_us for gauge in gauges if gauge.service_us]
+        return Gauge(
+            sum(gauge.waiting for gauge in gauges),
+            sum(gauge.pending for gauge in gauges),
+            sum(known) // len(known) if known else 0,
+        )
+
+    def stats(self) -> MacroStats:
+        """The members' figures, added up, and each of them."""
+        group = self._mine()
+        found = {leaf.name: leaf.member.queue.stats() for leaf in self._members.leaves if leaf.member is not None}
+        failed = {leaf.name: str(leaf.error) for leaf in self._members.leaves if leaf.error is not None}
+        return combined(self.name, group.uuid, found, failed)
+
+
+def drafts_of(items: Iterable[Any], options: MessageOptions) -> list[Draft]:
+    """Messages of a batch, each with its options."""
+    return [item if isinstance(item, Draft) else Draft(body=item, **options) for item in items]
+
+
+def _queue(leaf: Leaf) -> TimeQueue:
+    member = leaf.member
+    if member is None:  # it was lost just now
+        raise leaf.opening.error or QueueClosed(f"{leaf.name}: closed")
+    queue: TimeQueue = member.queue
+    return queue
+
+
+def _lease_us(lease: float | None) -> int | None:
+    return None if lease is None else int(check_seconds("lease", lease, zero=False) * 1_000_000)
+
+
+def _groups(group: Group) -> list[Group]:
+    return [group, *(each for node in group.nodes if isinstance(node, Group) for each in _groups(node))]
+
+
+def _place_of(source: Any) -> int | None:
+    """Where reading of an open file begins; None if it can be read once only, or is a path."""
+    try:
+        return int(source.tell())
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _rewound(source: Any, start: int | None) -> bool:
+    """Whether it can be read once more."""
+    if isinstance(source, str | os.PathLike):
+        return True
+    if start is None:
+        return False
+    source.seek(start)
+    return True
+
+
+def _reopen(path: str, busy_s: float) -> MacroQueue:
+    return MacroQueue(path, busy_s=busy_s)
