@@ -1,4 +1,4 @@
-"""Kill -9 of a query of a macro queue at the steps of its acknowledgements and claims: what the next one gives to a sink
+"""Kill -9 of a query of a macro queue at the steps of acknowledging and claiming: what the next one gives to a sink
 that knows its batches is every message once."""
 
 from __future__ import annotations

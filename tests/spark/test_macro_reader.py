@@ -1,4 +1,4 @@
-"""The stream reader of macro queues, called as Spark calls it but without Spark: claims over all members, exactly once."""
+"""The stream reader of macro queues, called as Spark calls it but without Spark: claims over members, exactly once."""
 
 from __future__ import annotations
 

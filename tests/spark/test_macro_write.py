@@ -199,7 +199,9 @@ def test_a_copy_to_all_is_nowhere_if_one_is_full(macro: Any, tmp_path: Path) -> 
     assert found(queues) == [["1"]] * 3
 
 
-def test_a_member_that_joined_after_the_decision_does_not_get_the_batch(macro: Any, tmp_path: Path, queue: Queues) -> None:
+def test_a_member_that_joined_after_the_decision_does_not_get_the_batch(
+    macro: Any, tmp_path: Path, queue: Queues
+) -> None:
     queues = macro("copy-to-all")
     manager = penstock.QueueManager(tmp_path)
     manager.remove_member("all", "c")
@@ -226,7 +228,7 @@ def test_two_drivers_of_a_query_do_not_decide_at_the_same_time(macro: Any, tmp_p
     macro("round-robin")
     with (
         DecisionFiles(tmp_path / "all", QUERY).alone(0.0),
-        pytest.raises(PublisherBusy, match="all: publisher .* is publishing"),
+        pytest.raises(PublisherBusy, match=r"all: publisher .* is publishing"),
     ):
         sink(tmp_path, 0, "x", busytimeout="0.1")
 

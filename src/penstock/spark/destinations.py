@@ -4,6 +4,7 @@ queue as its producing policy says; and that a micro-batch goes there once. Neve
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull, QueueInactive
-from penstock.manager.copies import _CopyPut
-from penstock.manager.macro import MacroQueue, _groups, _queue
+from penstock.manager.copies import CopyPut
+from penstock.manager.macro import MacroQueue
+from penstock.manager.members import Group, Leaf
 from penstock.manager.sending import Route
 from penstock.spark import finding
 from penstock.spark.decisions import Decision, DecisionFiles
@@ -46,8 +48,8 @@ def destination(given: dict[str, Any]) -> Destination:
 def _older(name: str, query: str, batch: int, last: int) -> PenstockError:
     """Spark runs the last batch again, and none before it: an earlier number has other rows than it had."""
     return PenstockError(
-        f"{name}: query {query} comes with batch {batch}, and has put batch {last} before: its checkpoint is an old copy "
-        f"or lost its last entries. These rows were not put. What to do: start with a new checkpoint"
+        f"{name}: query {query} comes with batch {batch}, and has put batch {last} before: its checkpoint is an old "
+        f"copy or lost its last entries. These rows were not put. What to do: start with a new checkpoint"
     )
 
 
@@ -95,7 +97,7 @@ class IntoMembers:
                 return _queue(route.leaves[0]).put_entries(messages.entries())
 
             if messages.count():
-                _begin_with(macro, secrets.randbits(32))  # jobs know nothing of each other
+                _begin_with(macro._mine(), secrets.randbits(32))  # jobs know nothing of each other
                 macro._sending.put(into, self._timeout_s, None)
 
     def put_once(self, query: str, batch: int, messages: Messages) -> None:
@@ -108,7 +110,7 @@ class IntoMembers:
                 raise _older(self._path, query, batch, before.batch)
             if before is None or before.batch < batch or not self._completed(before, query, messages):
                 turn = 0 if before is None else before.turn + 1
-                _begin_with(macro, turn)
+                _begin_with(macro._mine(), turn)
                 _Batch(files, query, batch, turn, messages).into_any(macro, self._timeout_s)
 
     def _completed(self, decision: Decision, query: str, messages: Messages) -> bool:
@@ -120,8 +122,8 @@ class IntoMembers:
             if place is None:
                 raise PenstockError(
                     f"{self._path}: batch {decision.batch} of query {query} went to the queue {uuid}, or was about to, "
-                    f"and that is not here any more: whether it was put nobody knows. What to do: bring the queue back; "
-                    f"or start with a new checkpoint"
+                    f"and that is not here any more: whether it was put nobody knows. What to do: bring the queue "
+                    f"back; or start with a new checkpoint"
                 )
             try:
                 with open_queue(place, busy_s=self._busy_s) as queue:
@@ -133,15 +135,24 @@ class IntoMembers:
         return True
 
 
-def _begin_with(macro: MacroQueue, turn: int) -> None:
+def _begin_with(group: Group, turn: int) -> None:
     """Whose turn it is, where members take turns."""
-    for group in _groups(macro._mine()):
-        group.next = turn
+    group.next = turn
+    for node in group.nodes:
+        if isinstance(node, Group):
+            _begin_with(node, turn)
+
+
+def _queue(leaf: Leaf) -> TimeQueue:
+    """That of a member on a route: one that is open."""
+    assert leaf.member is not None
+    queue: TimeQueue = leaf.member.queue
+    return queue
 
 
 class _Batch:
-    """A micro-batch on its way into members, of which nothing is put yet. First it has room in all of those that it goes
-    to, then it is decided, and only then they publish it: an error before that leaves nothing anywhere."""
+    """A micro-batch on its way into members, of which nothing is put yet. First it has room in all of those that it
+    goes to, then it is decided, and only then they publish it: an error before that leaves nothing anywhere."""
 
     def __init__(self, files: DecisionFiles, query: str, batch: int, turn: int, messages: Messages) -> None:
         self._files = files
@@ -149,6 +160,7 @@ class _Batch:
         self._batch = batch
         self._turn = turn
         self._messages = messages
+        self._decided = False
 
     def into_any(self, macro: MacroQueue, timeout_s: float | None) -> None:
         deadline = time.monotonic() + (timeout_s or 0.0)
@@ -166,8 +178,10 @@ class _Batch:
         for route in macro._sending.routes(macro._mine(), None):
             queues = [_queue(leaf) for leaf in route.leaves]
             try:
-                self._into(queues, lambda queues=queues: self._decide(queues))
+                self._into(queues, functools.partial(self._decide, queues))
             except NO_ROOM as error:
+                if self._decided:
+                    raise
                 refused = error if not isinstance(refused, QueueFull) else refused
             else:
                 return None
@@ -176,6 +190,7 @@ class _Batch:
     def _decide(self, queues: Sequence[TimeQueue]) -> None:
         members = [queue._mine().options.uuid for queue in queues]
         self._files.write(Decision(batch=self._batch, members=members, turn=self._turn))
+        self._decided = True
 
     def _into(self, queues: Sequence[TimeQueue], decide: Callable[[], None]) -> None:
         """Room in the first queue, then in all others, then the decision; and on the way back each publishes."""
@@ -183,9 +198,10 @@ class _Batch:
             decide()
             return
         queue, *others = queues
-        with _CopyPut(
+        once = CopyPut(
             queue._mine(), self._query, self._batch, wait_s=queue._busy_s, then=lambda: self._into(others, decide)
-        ) as once:
+        )
+        with once:
             if not once.is_done():
                 queue._put(self._messages.entries(), None, None, once)
         if not once.has_room:

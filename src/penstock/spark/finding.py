@@ -92,8 +92,8 @@ def gate(given: Mapping[str, Any], relationship: str) -> Check:
 
 
 class Members:
-    """The queues behind a macro queue, and its policies, as they are written down now. A look costs no file as long as no
-    manager of the root has changed anything, but for one a second."""
+    """The queues behind a macro queue, and its policies, as they are written down now. A look costs no file as long as
+    no manager of the root has changed anything, but for one a second."""
 
     def __init__(self, path: str) -> None:
         self._place = Path(path)

@@ -26,6 +26,7 @@ from penstock.spark.shares import KEYS, by_member_priority, shares
 from penstock.spark.snapshot import share
 from penstock.spark.stream import NEW_CHECKPOINT, SKIP, ClaimReader, PartOfClaim, is_enough, limits, read_part
 from penstock.store import layout as L
+from penstock.timequeue.claims import Claim
 
 log = logging.getLogger("penstock")
 
@@ -85,12 +86,12 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = self._meant(start)
         leaves = self._leaves()
         self._open_all(leaves, began)
-        done = [uuid for uuid in began if self._try(uuid, lambda reader, uuid=uuid: self._finish(reader, uuid, began))]
+        done = [uuid for uuid in began if self._try(uuid, self._finish, uuid, began)]
         end = self._found_again(began, done, limit) or self._claimed(leaves, done, limit)
         if not end and self._freed(done):
             end = self._claimed(leaves, done, limit)
         for uuid in done:
-            self._try(uuid, lambda reader: reader.settle(behind=bool(end)))
+            self._try(uuid, _settle, bool(end))
         joined = {uuid: self._began_at(uuid) for uuid in leaves if uuid not in began and uuid in self._readers}
         if not end and not joined:
             return start
@@ -131,7 +132,7 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What fails here is acknowledged when the next batch is asked for."""
         done = self._meant(end)
         for uuid in done:
-            self._try(uuid, lambda reader, uuid=uuid: reader.commit(self._of(uuid, done)))
+            self._try(uuid, ClaimReader.commit, self._of(uuid, done))
 
     def stop(self) -> None:
         """The claims stay."""
@@ -231,13 +232,13 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 with contextlib.suppress(PenstockError, OSError):
                     reader.stop()
 
-    def _try(self, uuid: str, work: Callable[[ClaimReader], Found]) -> Found | None:
+    def _try(self, uuid: str, work: Callable[..., Found], *given: Any) -> Found | None:
         """What a member has to say; None if it fails, and while it is passed over."""
         reader = self._readers.get(uuid)
         if reader is None:
             return None
         try:
-            return work(reader)
+            return work(reader, *given)
         except STOPS:
             raise
         except (PenstockError, OSError) as error:
@@ -245,8 +246,8 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def _required(self, uuid: str, claim: int) -> ClaimReader | None:
-        """A member of which the batch has messages. There is no batch without it: its error ends the query, which goes on
-        with the same batch when it is started again. None if what is lost may be passed over."""
+        """A member of which the batch has messages. There is no batch without it: its error ends the query, which goes
+        on with the same batch when it is started again. None if what is lost may be passed over."""
         if uuid in self._readers:
             return self._readers[uuid]
         leaves = self._leaves()
@@ -272,7 +273,7 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_unfinished(self, uuid: str, mark: Mark, done: Sequence[str]) -> bool:
         """Of a member no more: whether there is, or may be, something that the query must still complete. One that
         cannot be found may be back some day: without its mark what was finished of it would be read again."""
-        return uuid not in done or bool(self._try(uuid, lambda reader: reader.found_again(mark.claim)))
+        return uuid not in done or bool(self._try(uuid, ClaimReader.found_again, mark.claim))
 
     # ------------------------------------------------------------ the next batch
 
@@ -281,7 +282,7 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         room, _ = limits(self._given, limit)
         end: Marks = {}
         for uuid in sorted(done):
-            number = self._try(uuid, lambda reader, uuid=uuid: reader.found_again(began[uuid].claim))
+            number = self._try(uuid, ClaimReader.found_again, began[uuid].claim)
             if not number:
                 continue
             mark = self._mark(uuid, number)
@@ -301,10 +302,7 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows, size_bytes = limits(self._given, limit)
         end: Marks = {}
         for uuid, most in self._plan([leaf for uuid, leaf in leaves.items() if uuid in done], rows):
-            made = self._try(
-                uuid,
-                lambda reader, most=min(most, rows): reader.take(most, size_bytes, at_least_one=not end),
-            )
+            made = self._try(uuid, _take, min(most, rows), size_bytes, not end)
             if made is None:
                 continue
             end[uuid] = self._mark(uuid, made.number)
@@ -324,7 +322,7 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if consuming not in KEYS or len(due) == 1:
             planned = by_member_priority([leaf.priority for leaf in due], rows)
         else:
-            found = [self._try(leaf.uuid, lambda reader: reader.peek(rows)) for leaf in due]
+            found = [self._try(leaf.uuid, ClaimReader.peek, rows) for leaf in due]
             there = [(leaf, some) for leaf, some in zip(due, found, strict=True) if some is not None]
             due = [leaf for leaf, _ in there]
             planned = shares(consuming, [some for _, some in there], rows, self._first % len(due)) if due else []
@@ -342,10 +340,18 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _due(self, leaves: Sequence[Leaf], enough: int) -> tuple[int, int]:
         """In all of them: how many are due, and since when the oldest is."""
-        said = [self._try(leaf.uuid, lambda reader: reader.due(enough)) or (0, 0) for leaf in leaves]
+        said = [self._try(leaf.uuid, ClaimReader.due, enough) or (0, 0) for leaf in leaves]
         return sum(count for count, _ in said), min((oldest for _, oldest in said if oldest), default=0)
 
 
 def _is_prepared(reader: ClaimReader) -> bool:
     reader.prepareForTriggerAvailableNow()
     return True
+
+
+def _settle(reader: ClaimReader, behind: bool) -> None:
+    reader.settle(behind=behind)
+
+
+def _take(reader: ClaimReader, most_rows: int, most_bytes: int | None, at_least_one: bool) -> Claim | None:
+    return reader.take(most_rows, most_bytes, at_least_one=at_least_one)

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import Misuse
-from penstock.spark import options as O
 from penstock.spark import finding, snapshot
+from penstock.spark import options as O
 from penstock.spark import schema as S
 from penstock.spark.filters import Condition, understood
 from penstock.spark.many import MacroReader

@@ -309,7 +309,7 @@ class Receiver:
 
     def size_bytes(self, claim: Claim) -> int:
         """What the messages of a claim that was just made have on disk together, as ``most_bytes`` counts it."""
-        rows = claim.references
+        rows: Rows = claim.references
         units = sum(place & L.PLACE_MASK for place in rows[F_PLACE::REFERENCE_WORDS])
         spilled = sum(
             self._spilled_bytes(rows[index * REFERENCE_WORDS])
