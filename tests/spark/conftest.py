@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Queues
 from tests.spark.archive import java_options
 from tests.spark.processes import PATHS
 
@@ -41,3 +42,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory, needs_java: None) -> Iterato
         started = session("penstock-tests", master="local[2]", **settings)
         yield started
         started.stop()
+
+
+@pytest.fixture
+def queries(queue: Queues) -> Iterator[Any]:
+    """Makes queries on queues, without Spark, and ends them before the queues are checked."""
+    from tests.spark.queries import Query
+
+    made: list[Query] = []
+
+    def make(of: Any, log: list[str] | None = None, **options: Any) -> Query:
+        query = Query(of.path, log, **options)
+        made.append(query)
+        return query
+
+    yield make
+    for query in made:
+        query.die()

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from penstock.spark.many import MacroReader
 from penstock.spark.sink import StagedOfBatch, StreamWriter
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.staging import Staging
@@ -93,23 +94,23 @@ def read_again(folder: Path) -> tuple[int, list[int]]:
     return again, differing
 
 
-class SteppedReader(ClaimReader):
+class Stepping:
+    """What the readers of a queue and of a macro queue have in common. ``batch_of`` says which batch an offset ends."""
+
+    def batch_of(self, offset: dict[str, Any]) -> int:
+        raise NotImplementedError
+
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         end = super().latestOffset(start, limit)
         if end != start:
-            reached("claimed", end["claim"] - 1)
+            reached("claimed", self.batch_of(end))
         return end
-
-    def _acknowledge(self, claim: int, messages: int) -> None:
-        reached("acknowledging", claim - 1)
-        super()._acknowledge(claim, messages)
-        reached("acknowledged", claim - 1)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
         found = super().partitions(start, end)
-        reached("planned", end["claim"] - 1)
+        reached("planned", self.batch_of(end))
         for part, partition in enumerate(found):
-            partition.batch, partition.part = end["claim"] - 1, part
+            partition.batch, partition.part = self.batch_of(end), part
         return found
 
     def read(self, partition: Any) -> Iterator[Any]:
@@ -119,6 +120,33 @@ class SteppedReader(ClaimReader):
             yield batch
             reached("reading", partition.batch)
         note("rows", partition.batch, partition.part, ids)
+
+
+class SteppedReader(Stepping, ClaimReader):
+    def batch_of(self, offset: dict[str, Any]) -> int:
+        return offset["claim"] - 1
+
+    def _acknowledge(self, claim: int, messages: int) -> None:
+        reached("acknowledging", claim - 1)
+        super()._acknowledge(claim, messages)
+        reached("acknowledged", claim - 1)
+
+
+class SteppedMacroReader(Stepping, MacroReader):
+    """The first batch only says who the members are; after it every member gives to every batch."""
+
+    def batch_of(self, offset: dict[str, Any]) -> int:
+        return max((mark[1] for mark in offset["members"].values()), default=0)
+
+    def _mark(self, uuid: str, number: int) -> Any:
+        mark = super()._mark(uuid, number)
+        reached("between", number)  # the claims of two members
+        return mark
+
+    def _finish(self, reader: Any, uuid: str, began: Any) -> bool:
+        done = super()._finish(reader, uuid, began)
+        reached("acknowledged", began[uuid].claim)
+        return done
 
 
 class SteppedStaging(Staging):
@@ -152,9 +180,9 @@ class SteppedWriter(StreamWriter):
 
 
 class SteppedDataSource(PenstockDataSource):
-    def streamReader(self, schema: StructType) -> SteppedReader:
+    def streamReader(self, schema: StructType) -> SteppedReader | SteppedMacroReader:
         real = super().streamReader(schema)
-        return SteppedReader(real._given, schema)
+        return (SteppedMacroReader if isinstance(real, MacroReader) else SteppedReader)(real._given, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SteppedWriter:
         real = super().streamWriter(schema, overwrite)

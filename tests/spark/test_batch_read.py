@@ -200,11 +200,11 @@ def test_a_dataframe_keeps_its_snapshot(spark: Any, queue: Any) -> None:
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"colour": "red"}, "unknown option colour; the options of penstock are path, state, "),
+        ({"colour": "red"}, "unknown option colour; the options of penstock are path, root, queue, state, "),
         ({"state": "new"}, "option state must be one of waiting, scheduled, pending, all, not 'new'"),
         ({"batchRows": "0"}, "option batchRows must be a whole number from 1 to "),
         ({"partitions": "-1"}, "option partitions must be a whole number from 0 to "),
-        ({"timeout": "3"}, "option timeout is for write only; the options for a read are path, state, "),
+        ({"timeout": "3"}, "option timeout is for write only; the options for a read are path, root, queue, state, "),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_right_ones(spark: Any, mixed: Any, options: Any, words: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,57 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from penstock.spark import PenstockDataSource
 from penstock.spark import schema as S
-
-
-class Query:
-    """A query's life as Spark leads it: offsets go into a log, as JSON, before a batch runs."""
-
-    def __init__(self, path: Path, log: list[str] | None = None, **options: Any) -> None:
-        given = {"path": str(path), "receiver": "r", "receiverwait": "5"}
-        given |= {name.lower(): str(value) for name, value in options.items()}
-        self.reader = PenstockDataSource(given).streamReader(S.COLUMNS)
-        self.log = [] if log is None else log
-
-    def start(self) -> Any:
-        return json.loads(self.log[-1]) if self.log else self.reader.initialOffset()
-
-    def latest(self, limit: Any = None) -> Any:
-        return self.reader.latestOffset(self.start(), limit or self.reader.getDefaultReadLimit())
-
-    def rows(self, start: Any, end: Any) -> list[Any]:
-        found = []
-        for partition in self.reader.partitions(start, end):
-            for batch in self.reader.read(partition):
-                found += batch.to_pylist()
-        return found
-
-    def batch(self, limit: Any = None) -> list[bytes] | None:
-        """The bodies of the next batch; None if there is none."""
-        start, end = self.start(), self.latest(limit)
-        if end == start:
-            return None
-        bodies = [row["body"] for row in self.rows(start, end)]
-        self.log.append(json.dumps(end))
-        return bodies
-
-    def die(self) -> None:
-        """As when its process is killed: nothing is acknowledged."""
-        self.reader.stop()
-
-
-@pytest.fixture
-def queries(queue: Queues) -> Iterator[Any]:
-    """Makes queries on queues, and ends them before the queues are checked."""
-    made: list[Query] = []
-
-    def make(of: Any, log: list[str] | None = None, **options: Any) -> Query:
-        query = Query(of.path, log, **options)
-        made.append(query)
-        return query
-
-    yield make
-    for query in made:
-        query.die()
+from tests.spark.queries import Query
 
 
 def wait_for_claimed(q: Any, count: int) -> None:
@@ -641,7 +589,7 @@ def test_a_message_that_left_its_claim_is_an_error_unless_skipped(queue: Queues,
         ({"types": "[1]"}, "option types must be names"),
         ({"claimTimeout": -1}, "option claimTimeout must be a number of seconds"),
         ({"onLostClaim": "ignore"}, "option onLostClaim must be one of fail, skip"),
-        ({"state": "all"}, "option state is for read only; the options for a stream read are path, partitions, rec"),
+        ({"state": "all"}, "option state is for read only; the options for a stream read are path, root, queue, part"),
         ({"pushFilters": "true"}, "option pushFilters is for read only"),
     ],
 )

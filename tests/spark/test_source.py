@@ -19,7 +19,13 @@ from penstock.spark import PenstockDataSource
 @pytest.mark.parametrize(
     "options, kind, words",
     [
-        ({}, Misuse, "option path is missing; the options of penstock are path"),
+        ({}, Misuse, "option path is missing: give path, or root and queue; the options of penstock are path"),
+        ({"root": "."}, Misuse, "root together name no queue: give path, or root and queue"),
+        ({"queue": "q", "path": "q"}, Misuse, "path and queue together name no queue"),
+        ({"root": ".", "queue": "q", "path": "q"}, Misuse, "path and queue and root together name no queue"),
+        ({"root": ".", "queue": ""}, Misuse, "option queue must not be empty"),
+        ({"root": "none", "queue": "q"}, QueueNotFound, "/none: there is no such folder"),
+        ({"root": ".", "queue": "q"}, QueueNotFound, "q: its state is unknown"),
         ({"path": "none"}, QueueNotFound, "/none: there is no queue here"),
         ({"path": "none", "colour": "red"}, Misuse, "unknown option colour"),
         ({"path": "none", "MAXROWS": "many"}, Misuse, "option maxRows must be a whole number"),

@@ -23,6 +23,8 @@ def test_names_are_not_case_sensitive_and_defaults_are_filled_in() -> None:
     found = options.parse({"path": "q", "ongone": "FAIL", "PARTITIONS": "3"}, options.READ)
     assert found == {
         "path": str(Path("q").absolute()),
+        "root": None,
+        "queue": None,
         "state": "waiting",
         "onGone": "fail",
         "partitions": 3,
@@ -38,7 +40,7 @@ def test_names_are_not_case_sensitive_and_defaults_are_filled_in() -> None:
     [
         ({}, "option path is missing"),
         ({"path": ""}, "option path must not be empty"),
-        ({"path": "q", "pathes": "x", "a": "1"}, "unknown option a, pathes; the options of penstock are path, state"),
+        ({"path": "q", "pathes": "x", "a": "1"}, "unknown option a, pathes; the options of penstock are path, root, queue"),
         ({"path": "q", "partitions": "two"}, "option partitions must be a whole number from 0 to 100000, not 'two'"),
         ({"path": "q", "batchRows": "²"}, "option batchRows must be a whole number"),
         ({"path": "q", "busyTimeout": "nan"}, "option busyTimeout must be a number of seconds"),

@@ -61,7 +61,7 @@ _decode = msgspec.msgpack.Decoder(Decision).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class _CopyPut(OncePut):
+class CopyPut(OncePut):
     """The put into one member. When it has room there, the next member's turn comes; this one goes on after it."""
 
     def __init__(self, client: Client, name: str, number: int, *, wait_s: float, then: Callable[[], None]) -> None:
@@ -218,7 +218,7 @@ class _Copying:
             log.warning("%s: a copy that is decided comes later: %s", name, error)
 
     def _put(self, n: int, queue: TimeQueue) -> None:
-        once = _CopyPut(
+        once = CopyPut(
             queue._mine(),
             self._copies.publisher,
             self._decision.number,

@@ -53,6 +53,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     place: str
     priority: int  # of the membership in the macro queue that was asked for
+    active: bool = True  # it and the macro queues on the way to it
 
 
 Find = Callable[[str], "Entry | None"]
@@ -157,12 +158,13 @@ def leaves(entry: Entry, find: Find) -> list[Leaf]:
     """The queues that a macro queue is, through all macro queues in it; those that are not there are left out. Of a
     plain queue, itself."""
     if entry.macro is None:
-        return [Leaf(name=entry.name, uuid=entry.uuid or "", place=entry.place, priority=0)]
+        return [Leaf(name=entry.name, uuid=entry.uuid or "", place=entry.place, priority=0, active=entry.active)]
     found: dict[str, Leaf] = {}
     for member in entry.macro.members:
         below = find(member.name)
         if below is None:
             continue
         for leaf in leaves(below, find):
-            found.setdefault(leaf.name, msgspec.structs.replace(leaf, priority=member.priority))
+            active = leaf.active and below.active
+            found.setdefault(leaf.name, msgspec.structs.replace(leaf, priority=member.priority, active=active))
     return list(found.values())

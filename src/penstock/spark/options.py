@@ -27,8 +27,13 @@ LOST = ("fail", "skip")
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 
+# Which queue is meant, in one of these ways.
+WAYS = (("path",), ("root", "queue"))
+PLACE = frozenset(name for way in WAYS for name in way)
+
+
 class Option(msgspec.Struct, frozen=True):
-    """An option; ``uses`` says for what it is."""
+    """An option; ``uses`` says for what it is. Without a default it must be given, but for those of ``PLACE``."""
 
     name: str
     uses: tuple[str, ...]
@@ -42,6 +47,12 @@ def _path(value: str) -> str:
     if not value:
         raise ValueError("must not be empty")
     return os.path.abspath(value)
+
+
+def _name(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
 
 
 def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
@@ -93,9 +104,23 @@ OPTIONS = (
         "path",
         (READ, STREAM, WRITE),
         None,
-        "The directory of the queue; also `load(path)`, `save(path)` and `start(path)`. A relative one counts from "
-        "where the driver was started",
+        "The directory of the queue or macro queue; also `load(path)`, `save(path)` and `start(path)`. A relative one "
+        "counts from where the driver was started",
         _path,
+    ),
+    Option(
+        "root",
+        (READ, STREAM, WRITE),
+        None,
+        "The folder of a [manager](manager.md), with `queue`, instead of `path`",
+        _path,
+    ),
+    Option(
+        "queue",
+        (READ, STREAM, WRITE),
+        None,
+        "The name or UUID of a queue or macro queue there. [What the manager says](#by-name) holds",
+        _name,
     ),
     Option(
         "state",
@@ -211,14 +236,26 @@ def names(use: str | None = None) -> str:
     return ", ".join(option.name for option in OPTIONS if use is None or use in option.uses)
 
 
-def check(given: Mapping[str, str]) -> str:
-    """Refuse what is wrong whatever the options are for: no path, unknown names, values that mean nothing. The path."""
+def check(given: Mapping[str, str]) -> dict[str, Any]:
+    """Refuse what is wrong whatever the options are for: unknown names, values that mean nothing, no queue named. What
+    names the queue."""
     check_names(given)
-    for name, text in given.items():
-        if name.lower() not in SPARKS_OWN:
-            _parse_one(_BY_NAME[name.lower()], text)
-    paths = [text for name, text in given.items() if name.lower() == "path"]
-    return str(_parse_one(_BY_NAME["path"], paths[0] if paths else None))
+    texts = {name.lower(): text for name, text in given.items() if name.lower() not in SPARKS_OWN}
+    for name, text in texts.items():
+        _parse_one(_BY_NAME[name], text)
+    return _place(texts)
+
+
+def _place(texts: Mapping[str, str], use: str | None = None) -> dict[str, Any]:
+    """What names the queue; None for what is not given."""
+    if tuple(option.name for option in OPTIONS if option.name in PLACE and option.name in texts) not in WAYS:
+        named = [name for name in texts if name in PLACE]
+        what = f"{' and '.join(sorted(named))} together name no queue" if named else "option path is missing"
+        of = f"for a {use}" if use else "of penstock"
+        raise Misuse(
+            f"{what}: give path, or root and queue; the options {of} are {names(use)}",
+        )
+    return {name: _parse_one(_BY_NAME[name], texts[name]) if name in texts else None for name in PLACE}
 
 
 def check_names(given: Mapping[str, str]) -> None:
@@ -237,9 +274,9 @@ def parse(given: Mapping[str, str], use: str) -> dict[str, Any]:
             option = _BY_NAME[name]
             uses = " and ".join(option.uses)
             raise Misuse(f"option {option.name} is for {uses} only; the options for a {use} are {names(use)}")
-    found = {}
+    found = _place(texts, use)
     for option in OPTIONS:
-        if use in option.uses:
+        if use in option.uses and option.name not in PLACE:
             found[option.name] = _parse_one(option, texts.get(option.name.lower(), option.default), use)
     return found
 
@@ -269,6 +306,8 @@ def table() -> str:
     """The table of the documentation."""
     rows = ["| option | for | default | meaning |", "|---|---|---|---|"]
     for option in OPTIONS:
-        default = "(required)" if option.default is None else f"`{option.default}`"
+        default = f"`{option.default}`"
+        if option.default is None:
+            default = "(`path`, or `root` and `queue`)" if option.name in PLACE else "(required)"
         rows.append(f"| `{option.name}` | {', '.join(option.uses)} | {default} | {option.meaning} |")
     return "\n".join(rows)

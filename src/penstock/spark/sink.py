@@ -16,11 +16,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.errors import Misuse, PenstockError
-from penstock.spark.staging import Staging, check_queue_path, remove_older
+from penstock.errors import Misuse
+from penstock.spark import finding
+from penstock.spark.destinations import destination
+from penstock.spark.staging import Staging, remove_older
 from penstock.spark.words import for_spark
-from penstock.spark.writer import STAGED, Staged, encoded, entries
-from penstock.timequeue import TimeQueue, open_queue
+from penstock.spark.writer import STAGED, Staged, StagedMessages, encoded
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -40,7 +41,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, given: dict[str, Any], columns: list[str]) -> None:
         self._given = given
         self._columns = columns
-        check_queue_path(given["path"])
+        finding.gate(given, "producer").check("put_once")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -69,11 +70,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         query = staged[0].query
         staging = self._staging(query, batchId)
-        with for_spark(stream=True), open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
-            timeout_s = self._given["timeout"] or None
-            put = queue.put_entries_once(query, batchId, lambda: entries(staging, staged), timeout_s)
-            if put is None and any(each.messages for each in staged):
-                self._refuse_older(queue, query, batchId)
+        with for_spark(stream=True):
+            destination(self._given).put_once(query, batchId, StagedMessages(staging, staged))
         staging.remove()
         remove_older(self._given["path"], query, batchId)
         staging.sweep()
@@ -81,16 +79,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         for query in {each.query for each in self._of(messages, batchId)}:
             self._staging(query, batchId).remove()
-
-    def _refuse_older(self, queue: TimeQueue, query: str, batch: int) -> None:
-        """Spark runs the last batch again, and none before it: an earlier number has other rows than it had."""
-        (last,) = [each.last for each in queue.publishers() if each.publisher == query]
-        if last is not None and last > batch:
-            raise PenstockError(
-                f"{queue.name}: query {query} comes with batch {batch}, and has put batch {last} before: its "
-                f"checkpoint is an old copy or lost its last entries. These rows were not put. What to do: start with "
-                f"a new checkpoint"
-            )
 
     def _of(self, messages: list[WriterCommitMessage | None], batch: int) -> list[StagedOfBatch]:
         staged = [message for message in messages if isinstance(message, StagedOfBatch)]

@@ -7,6 +7,7 @@ record is read here: a partition carries references, and whoever reads it looks 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,9 @@ class Place(msgspec.Struct, frozen=True):
     uuid: str
     id_prefix: str
     busy_s: float
+
+
+NO_PLACE = Place("", "", "", 0.0)  # of no messages
 
 
 class Snapshot(msgspec.Struct):
@@ -97,11 +101,25 @@ def columns(rows: Any) -> dict[str, Any]:
     }
 
 
-def split(snapshot: Snapshot, wanted: int) -> list[Messages]:
-    """Partitions of about equal size in bytes; one without messages if there are none."""
-    rows = snapshot.references
-    parts = ranges(rows, wanted) or [(0, 0)]
-    return [Messages(snapshot.place, rows[first:end].tobytes()) for first, end in parts]
+def split(snapshots: Sequence[Snapshot], wanted: int) -> list[Messages]:
+    """Partitions of about equal size in bytes, each of one queue's messages; one without messages if there are none."""
+    some = [snapshot for snapshot in snapshots if len(snapshot.references)]
+    total = sum(len(snapshot.references) for snapshot in some)
+    parts = []
+    for snapshot in some:
+        rows = snapshot.references
+        for first, end in ranges(rows, share(wanted, len(rows), total)):
+            parts.append(Messages(snapshot.place, rows[first:end].tobytes()))
+    return parts or [Messages(NO_PLACE, b"")]
+
+
+def share(wanted: int, rows: int, total: int) -> int:
+    """Of so many partitions those for a queue that has some of the rows; 0 if nobody wants a number of them.
+
+    >>> share(4, 30, 40), share(4, 1, 40), share(0, 1, 40)
+    (3, 1, 0)
+    """
+    return max(wanted * rows // total, 1) if wanted else 0
 
 
 def ranges(rows: Any, wanted: int) -> list[tuple[int, int]]:

@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import Misuse
+from penstock.spark import finding, snapshot
 from penstock.spark import options as O
 from penstock.spark import schema as S
-from penstock.spark import snapshot
 from penstock.spark.filters import Condition, understood
+from penstock.spark.many import MacroReader
 from penstock.spark.reader import MessageReader
 from penstock.spark.sink import StreamWriter
 from penstock.spark.snapshot import Messages
-from penstock.spark.staging import check_queue_path
 from penstock.spark.stream import ClaimReader
 from penstock.spark.writer import QueueWriter
 
@@ -37,8 +37,13 @@ class PenstockDataSource(DataSource):
     """A queue as a data source. ``spark.dataSource.register(PenstockDataSource)``, or found by Spark by itself."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        check_queue_path(O.check(options))
+        finding.path_of(O.check(options))
         super().__init__(options)
+
+    def _given(self, use: str) -> dict[str, Any]:
+        """What the options mean for a use; ``path`` is the directory of what they name."""
+        given = O.parse(self.options, use)
+        return {**given, "path": finding.path_of(given)}
 
     @classmethod
     def name(cls) -> str:
@@ -49,24 +54,25 @@ class PenstockDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         S.check_read(schema)
-        given = O.parse(self.options, O.READ)
+        given = self._given(O.READ)
         return (FilteringReader if given["pushFilters"] else SnapshotReader)(given, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         S.check_read(schema)
-        return ClaimReader(O.parse(self.options, O.STREAM), schema)
+        given = self._given(O.STREAM)
+        return (MacroReader if finding.is_macro(given["path"]) else ClaimReader)(given, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Misuse("messages are added to a queue, mode('append'); to empty it first: penstock purge")
         S.check_write(schema)
-        return QueueWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
+        return QueueWriter(self._given(O.WRITE), schema.fieldNames())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if overwrite:
             raise Misuse("messages are added to a queue: outputMode('append'), not ('complete')")
         S.check_write(schema)
-        return StreamWriter(O.parse(self.options, O.WRITE), schema.fieldNames())
+        return StreamWriter(self._given(O.WRITE), schema.fieldNames())
 
 
 class SnapshotReader(DataSourceReader):
@@ -78,15 +84,16 @@ class SnapshotReader(DataSourceReader):
         self._conditions: list[Condition] = []
 
     def partitions(self) -> Sequence[Messages]:
-        taken = snapshot.take(
-            self._given["path"],
-            state=self._given["state"],
-            conditions=self._conditions,
-            busy_s=self._given["busyTimeout"],
-        )
-        return snapshot.split(taken, self._given["partitions"])
+        given = self._given
+        taken = [
+            snapshot.take(path, state=given["state"], conditions=self._conditions, busy_s=given["busyTimeout"])
+            for path in finding.queues_of(given["path"])
+        ]
+        return snapshot.split(taken, given["partitions"])
 
     def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+        if not partition.references:
+            return iter(())
         return MessageReader(
             partition.place,
             self._schema,

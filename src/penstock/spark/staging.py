@@ -16,16 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.store.directory import read_options
+from penstock.spark import finding
 
 STAGING = "staging"
 DONE = ".done"
 SWEPT_AFTER_S = 7 * 86_400.0  # nothing tells that a job's driver died; none goes on this long after its last file
-
-
-def check_queue_path(queue: str) -> None:
-    """Or the error that says that there is no queue."""
-    read_options(Path(os.path.abspath(queue)))
 
 
 def remove_older(queue: str, query: str, batch: int) -> None:
@@ -48,7 +43,7 @@ class Staging:
 
     def begin(self) -> None:
         """Make the folder; by the driver, so that a task which goes on after the job was given up finds none."""
-        check_queue_path(str(self._queue))
+        finding.require(str(self._queue))
         self._folder.mkdir(parents=True)
 
     def write(self, name: str, schema: Any, batches: Iterable[Any]) -> tuple[str | None, int]:

@@ -8,7 +8,7 @@ opened at the first call that needs it and stays open. Tasks only read: see ``re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import ClaimLost, Misuse, PenstockError
-from penstock.spark import snapshot
+from penstock.errors import ClaimLost, Misuse, PenstockError, QueueNotFound
+from penstock.spark import finding, snapshot
 from penstock.spark.reader import MessageReader
 from penstock.spark.snapshot import Place
 from penstock.store import gather as G
@@ -60,6 +60,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: dict[str, Any], schema: StructType) -> None:
         self._given = given
         self._schema = schema
+        self._gate: finding.Check | None = None
         self._name: str = given["receiver"]
         self._skip = given["onLostClaim"] == "skip"
         self._uuid: str | None = None
@@ -69,6 +70,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open: dict[int, int] = {}  # claims that are open, and how many messages each has
         self._fresh: Claim | None = None  # the last one made here, whose file need not be read again
         self._selection: Selection | None = None
+        self._bounds: dict[str, int] = {}  # of numbers and times
         self._only_now = False
 
     # ------------------------------------------------------------ what Spark calls
@@ -85,39 +87,59 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start()
         client = self._live_queue()._mine()
         self._only_now = True
-        self._selection = self._select(below=client.kernel.get(L.H_NUMBER_NEXT), due_us=client.clock.wall_us())
+        self._bounds = {"below": client.kernel.get(L.H_NUMBER_NEXT), "due_us": client.clock.wall_us()}
+        self._selection = self._select(**self._bounds)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The next claim: one that is open already, found again, else a new one; ``start`` if there is nothing.
 
         All up to ``start`` is done with, also where Spark would not say so: the last batch before it stopped.
         """
+        claim = self.finish(start)
+        following = self._following(claim, limit)
+        if not following and self.free_keys():
+            following = self._following(claim, limit)
+        self.settle(behind=bool(following))
+        if following:
+            return self.offset_of(following)
+        return self.where_it_begins() if claim == 0 else start
+
+    def finish(self, start: dict[str, Any]) -> int:
+        """Acknowledge all up to here; the number of its last claim."""
         claim, messages = self._meant(start)
         self._acknowledge(claim, messages)
-        following = self._following(claim, limit)
-        if not following and self._live_queue()._mine().options.exclusive_keys:
-            self._start().settle()  # what waited for others of its key, which are done, is free from here on
-            following = self._following(claim, limit)
-        self._start().settle(behind=bool(following))  # the kernel follows while tasks run, if there are any
-        if following:
-            return self._offset(following, self._open[following])
-        if claim == 0:  # from here on the checkpoint knows where it began
-            return self._offset(self._start().committed, 0)
-        return start
+        return claim
+
+    def free_keys(self) -> bool:
+        """What waited for others of its key, which are done, is free from here on. False if there is no such thing."""
+        if not self._live_queue()._mine().options.exclusive_keys:
+            return False
+        self.settle(behind=False)
+        return True
+
+    def settle(self, *, behind: bool) -> None:
+        """The kernel follows what is acknowledged; while tasks run, if there are any."""
+        self._start().settle(behind=behind)
 
     def _following(self, claim: int, limit: ReadLimit) -> int:
         """The number of the claim behind this one; 0 if there is none."""
-        following = [number for number in self._open if number > claim]
-        if following:
-            return min(following)
-        made = self._claim(limit)
-        return made.number if made is not None else 0
+        found = self.found_again(claim)
+        if not found and self.is_due():
+            most_rows, most_bytes = limits(self._given, limit)
+            made = self.take(most_rows, most_bytes) if self._is_enough(most_rows) else None
+            found = made.number if made is not None else 0
+        return found
+
+    def found_again(self, claim: int) -> int:
+        """The number of the first open claim behind this one, which nobody has logged; 0 if there is none."""
+        self._start()
+        return min((number for number in self._open if number > claim), default=0)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For people, in the query's progress: the last claim, and what waits behind it."""
         receiver = self._start()
         backlog = receiver.backlog()
-        age_us = self._live_queue()._clock.wall_us() - backlog.oldest_us if backlog.oldest_us else 0
+        age_us = self.now_us() - backlog.oldest_us if backlog.oldest_us else 0
         return {
             "claim": receiver.last,
             "due": backlog.due,
@@ -126,6 +148,9 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[PartOfClaim]:
+        return self.parts(start, end, self._given["partitions"])
+
+    def parts(self, start: dict[str, Any], end: dict[str, Any], wanted: int) -> list[PartOfClaim]:
         first, _ = self._meant(start)
         claim, messages = self._meant(end)
         if first == claim or messages == 0:
@@ -133,17 +158,11 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_open(claim, messages):
             return []
         self._refuse_between(first, claim)
-        parts = snapshot.ranges(self._references(claim), self._given["partitions"])
+        parts = snapshot.ranges(self._references(claim), wanted)
         return [PartOfClaim(self._place(), self._name, claim, *part) for part in parts]
 
     def read(self, partition: PartOfClaim) -> Iterator[pa.RecordBatch]:
-        return ClaimedReader(
-            partition.place,
-            self._schema,
-            conditions=[],
-            batch_rows=self._given["batchRows"],
-            fail_if_gone=not self._skip,
-        ).read_part(partition)
+        return read_part(partition, self._given, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         claim, messages = self._meant(end)
@@ -176,6 +195,14 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "messages": messages,
         }
 
+    def offset_of(self, claim: int) -> dict[str, Any]:
+        """Where the query is with this claim, an open one."""
+        return self._offset(claim, self._open[claim])
+
+    def where_it_begins(self) -> dict[str, Any]:
+        """For a checkpoint without claims: from here on it knows."""
+        return self._offset(self._start().committed, 0)
+
     def _meant(self, offset: dict[str, Any]) -> tuple[int, int]:
         """Claim and number of its messages, if it is one of this queue and this receiver."""
         try:
@@ -205,6 +232,8 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Open the queue and become the receiver, the first time."""
         if self._receiver is None:
             given = self._given
+            self._gate = finding.gate(given, "consumer")
+            self._gate.check("get")
             queue = open_queue(given["path"], busy_s=given["busyTimeout"])
             try:
                 receiver = queue.receiver(self._name, wait=given["receiverWait"], timeout=given["claimTimeout"])
@@ -218,6 +247,16 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if given["types"] or given["keys"]:
                 self._selection = self._select()
         return self._receiver
+
+    @property
+    def path(self) -> str:
+        return str(self._given["path"])
+
+    def begin(self, uuid: str) -> None:
+        """Become the receiver, of this very queue and not of another one in its place."""
+        if self._offset(0, 0)["queue"] != uuid:
+            raise QueueNotFound(f"{self.path}: another queue is here now")
+        self._start()
 
     def _live_queue(self) -> TimeQueue:
         self._start()
@@ -242,38 +281,45 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ------------------------------------------------------------ claiming
 
-    def _claim(self, limit: ReadLimit) -> Claim | None:
+    def is_due(self) -> bool:
+        return self._start().is_due()
+
+    def now_us(self) -> int:
+        return self._live_queue()._clock.wall_us()
+
+    def peek(self, most_rows: int) -> Any:
+        """References of what is due and would be claimed next, up to so many. Nothing is taken."""
+        selection = self._selection
+        if selection is None or selection.takes_any:
+            selection = self._select(**self._bounds)
+        selection.look(most_rows)
+        return np.frombuffer(selection.found.tobytes(), dtype=np.uint64).reshape(-1, G.REFERENCE_WORDS)[:most_rows]
+
+    def size_bytes(self, claim: Claim) -> int:
+        return self._start().size_bytes(claim)
+
+    def take(self, most_rows: int, most_bytes: int | None, *, at_least_one: bool = True) -> Claim | None:
+        """Claim what is due, up to so much of it."""
         receiver = self._start()
-        if not receiver.is_due():
-            return None
-        most_rows, most_bytes = self._given["maxRows"], self._given["maxBytes"]
-        if isinstance(limit, ReadAllAvailable):
-            most_rows, most_bytes = ROWS_MOST, None
-        elif isinstance(limit, ReadMaxRows):
-            most_rows = limit.max_rows
-        elif isinstance(limit, ReadMaxBytes):
-            most_bytes = limit.max_bytes
-        if not self._is_enough(receiver, most_rows):
-            return None
-        made = receiver.claim(most_rows, most_bytes, selection=self._selection)
+        assert self._gate is not None
+        self._gate.check("get")
+        made = receiver.claim(most_rows, most_bytes, selection=self._selection, at_least_one=at_least_one)
         if made is not None:
             self._open[made.number] = made.count
             self._fresh = made
         return made
 
-    def _is_enough(self, receiver: Receiver, most_rows: int) -> bool:
-        """Whether a batch is worth it: ``minRows`` are due, or the oldest has been for ``maxDelay``."""
-        least = min(self._given["minRows"], most_rows)
-        if least == 1 or self._only_now:
-            return True
+    def due(self, enough: int) -> tuple[int, int]:
+        """How many messages are due that this query takes, counted until there are ``enough``, and since when the
+        oldest is."""
         if self._selection is None:
-            backlog = receiver.backlog(enough=least)
-            due, oldest_us = backlog.due, backlog.oldest_us
-        else:
-            self._selection.look(most_rows)
-            due, oldest_us = self._selection.count, self._selection.oldest_us()
-        waited_us = self._live_queue()._clock.wall_us() - oldest_us
-        return due >= least or (due > 0 and waited_us >= self._given["maxDelay"] * 1_000_000)
+            backlog = self._start().backlog(enough=enough)
+            return backlog.due, backlog.oldest_us
+        self._selection.look(enough)
+        return self._selection.count, self._selection.oldest_us()
+
+    def _is_enough(self, most_rows: int) -> bool:
+        return self._only_now or is_enough(self._given, most_rows, self.due, self.now_us())
 
     # ------------------------------------------------------------ acknowledging
 
@@ -320,6 +366,35 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lost(self, claim: int, why: str, *, skip: bool = True, caution: str = "") -> ClaimLost:
         remedy = f"{NEW_CHECKPOINT}; or {SKIP}{caution}" if skip else NEW_CHECKPOINT
         return ClaimLost(self._live_queue().name, self._name, claim, f"{why}. What to do: {remedy}")
+
+
+def limits(given: dict[str, Any], limit: ReadLimit) -> tuple[int, int | None]:
+    """Most rows and bytes of a batch, by the options and by what Spark says."""
+    if isinstance(limit, ReadAllAvailable):
+        return ROWS_MOST, None
+    if isinstance(limit, ReadMaxBytes):
+        return given["maxRows"], limit.max_bytes
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else given["maxRows"], given["maxBytes"]
+
+
+def is_enough(given: dict[str, Any], most_rows: int, due: Callable[[int], tuple[int, int]], now_us: int) -> bool:
+    """Whether a batch is worth it: ``minRows`` are due, or the oldest has been for ``maxDelay``."""
+    least = min(given["minRows"], most_rows)
+    if least == 1:
+        return True
+    count, oldest_us = due(least)
+    return count >= least or (count > 0 and now_us - oldest_us >= given["maxDelay"] * 1_000_000)
+
+
+def read_part(part: PartOfClaim, given: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """In a task."""
+    return ClaimedReader(
+        part.place,
+        schema,
+        conditions=[],
+        batch_rows=given["batchRows"],
+        fail_if_gone=given["onLostClaim"] != "skip",
+    ).read_part(part)
 
 
 class ClaimedReader(MessageReader):

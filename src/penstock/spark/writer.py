@@ -7,7 +7,7 @@ commit is one ``put_many``: all of the job's messages are in the queue, or none.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from penstock.codec import CODEC_BYTES, CODEC_STR, encode_meta
+from penstock.codec import CODEC_BYTES, CODEC_STR, decode_body, decode_meta, encode_meta
 from penstock.errors import Corrupt, Misuse
+from penstock.spark import finding
+from penstock.spark.destinations import destination
 from penstock.spark.staging import Staging
 from penstock.spark.words import for_spark
 from penstock.store import layout as L
-from penstock.timequeue import open_queue
-from penstock.timequeue.puts import Entry, ready_entries
+from penstock.timequeue.puts import Draft, Entry, ready_entries
 
 JOINED_ROWS_MOST = 10_000  # more are not any quicker
 JOINED_BYTES_MOST = 16 << 20  # they are copied; one batch alone may have more
@@ -55,6 +56,7 @@ class QueueWriter(DataSourceArrowWriter):
         self._given = given
         self._columns = columns
         self._job = uuid.uuid4().hex
+        finding.gate(given, "producer").check("put_many")
         Staging(given["path"], self._job).begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -68,10 +70,8 @@ class QueueWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staging = Staging(self._given["path"], self._job)
         staged = [message for message in messages if isinstance(message, Staged)]
-        with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
-            items = entries(staging, staged)
-            with for_spark(stream=False):
-                queue.put_entries(items, self._given["timeout"] or None)
+        with for_spark(stream=False):
+            destination(self._given).put(StagedMessages(staging, staged))
         staging.remove()
         staging.sweep()
 
@@ -183,15 +183,35 @@ def _meta(types: Any, keys: Any, headers: Any, *, count: int) -> Any:
 # ---------------------------------------------------------------- what is staged to messages
 
 
+class StagedMessages:
+    """All that the tasks of a job, or of a micro-batch, have staged."""
+
+    def __init__(self, staging: Staging, staged: Sequence[Staged]) -> None:
+        self._staging = staging
+        self._staged = staged
+
+    def count(self) -> int:
+        return sum(each.messages for each in self._staged)
+
+    def entries(self) -> list[Entry]:
+        return entries(self._staging, self._staged)
+
+    def drafts(self) -> list[Draft]:
+        return [draft for batch in staged_batches(self._staging, self._staged) for draft in _drafts(batch)]
+
+
 def entries(staging: Staging, staged: Iterable[Staged]) -> list[Entry]:
     """All of it, by partition."""
-    items: list[Entry] = []
+    return [entry for batch in staged_batches(staging, staged) for entry in _entries(batch)]
+
+
+def staged_batches(staging: Staging, staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
+    """Those of each task, of which none may be missing."""
     for each in sorted(staged, key=lambda one: one.partition):
-        before = len(items)
-        if each.name is not None:
-            for batch in staging.read(each.name):
-                items += _entries(batch)
-        found = len(items) - before
+        found = 0
+        for batch in staging.read(each.name) if each.name is not None else ():
+            found += batch.num_rows
+            yield batch
         if found != each.messages:
             raise Corrupt(
                 staging.path(each.name),
@@ -200,7 +220,20 @@ def entries(staging: Staging, staged: Iterable[Staged]) -> list[Entry]:
                 found=str(found),
                 remedy="nothing was put: run it again",
             )
-    return items
+
+
+def _drafts(batch: pa.RecordBatch) -> Iterator[Draft]:
+    """The messages as a program would give them."""
+    for row in batch.to_pylist():
+        meta = decode_meta(row["meta"])
+        yield Draft(
+            body=decode_body(row["info"] >> L.CODEC_SHIFT & 0xF, row["body"]),
+            priority=row["info"] & (L.PRIORITIES - 1),
+            deliver_at=row["deliver_us"] / 1e6 if row["deliver_us"] else None,
+            type=meta.t,
+            key=meta.k,
+            headers=meta.h or None,
+        )
 
 
 def _entries(batch: pa.RecordBatch) -> list[Entry]:

@@ -26,7 +26,7 @@ from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
-from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
+from penstock.store.gather import F_INFO, F_NUMBER, F_PLACE, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.selection import ANY_NUMBER, Selection
 
@@ -179,11 +179,16 @@ class Receiver:
     # ------------------------------------------------------------ claiming
 
     def claim(
-        self, most_rows: int, most_bytes: int | None = None, *, selection: Selection | None = None
+        self,
+        most_rows: int,
+        most_bytes: int | None = None,
+        *,
+        selection: Selection | None = None,
+        at_least_one: bool = True,
     ) -> Claim | None:
         """Take due messages into the next claim, up to so many, with up to so many bytes on disk together (the first
-        may have more); None if nothing is due. When this returns, the claim is on disk, and so are its messages.
-        With a selection, those that it finds.
+        may have more, with ``at_least_one``); None if nothing is due. When this returns, the claim is on disk, and so
+        are its messages. With a selection, those that it finds.
 
         One that was begun and is not on disk yet, since a call like this failed, is finished first and returned.
         """
@@ -201,26 +206,29 @@ class Receiver:
             pass
         self._unreturned = number
         room_bytes = UNITS_MOST if most_bytes is None else most_bytes
-        rows = self._collect(number, most_rows, room_bytes, selection)
-        while selection is not None and not rows and self._may_choose(selection) and selection.look(most_rows):
+        rows = self._collect(number, most_rows, room_bytes, selection, at_least_one)
+        while selection is not None and not rows and at_least_one and self._goes_on(selection, most_rows):
             # What it had found went to others: there may be more behind that.
-            rows = self._collect(number, most_rows, room_bytes, selection)
+            rows = self._collect(number, most_rows, room_bytes, selection, at_least_one)
         claim = self._keep(number, rows) if rows else None
         self._unreturned = 0
         return claim
 
-    def _collect(self, number: int, most_rows: int, room_bytes: int, selection: Selection | None) -> Rows:
+    def _collect(
+        self, number: int, most_rows: int, room_bytes: int, selection: Selection | None, at_least_one: bool
+    ) -> Rows:
         """Turn by turn, what is to be claimed: what comes first, as long as that is wanted, and then what is chosen."""
         rows: Rows = array("Q")
         if selection is None or selection.takes_any:
-            room_bytes = self._collect_first(rows, number, most_rows, room_bytes, selection)
+            room_bytes = self._collect_first(rows, number, most_rows, room_bytes, selection, at_least_one)
             if selection is None or not self._may_choose(selection):
                 return rows
         selection.look(most_rows)
         more = True
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
-            part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, not rows)
+            empty = at_least_one and not rows
+            part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, empty)
             rows.extend(part)
             room_bytes = max(room_bytes - used_bytes, 0)
         selection.forget_taken()
@@ -230,14 +238,24 @@ class Receiver:
         """Whether what is wanted may be behind what is not."""
         return self._claiming.late or not selection.takes_any
 
+    def _goes_on(self, selection: Selection, most_rows: int) -> bool:
+        return self._may_choose(selection) and selection.look(most_rows) > 0
+
     def _collect_first(
-        self, rows: Rows, number: int, most_rows: int, room_bytes: int, selection: Selection | None
+        self,
+        rows: Rows,
+        number: int,
+        most_rows: int,
+        room_bytes: int,
+        selection: Selection | None,
+        at_least_one: bool,
     ) -> int:
         """What comes first goes to ``rows``; the bytes that are left."""
         more = True
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
-            part, used_bytes, more = self._turn(self._take, number, most, room_bytes, not rows, selection)
+            empty = at_least_one and not rows
+            part, used_bytes, more = self._turn(self._take, number, most, room_bytes, empty, selection)
             rows.extend(part)
             room_bytes = max(room_bytes - used_bytes, 0)
         return room_bytes
@@ -292,6 +310,17 @@ class Receiver:
         if spilled:
             used_bytes += self._spilled_bytes(part[-REFERENCE_WORDS])
         return used_bytes, spilled
+
+    def size_bytes(self, claim: Claim) -> int:
+        """What the messages of a claim that was just made have on disk together, as ``most_bytes`` counts it."""
+        rows: Rows = claim.references
+        units = sum(place & L.PLACE_MASK for place in rows[F_PLACE::REFERENCE_WORDS])
+        spilled = sum(
+            self._spilled_bytes(rows[index * REFERENCE_WORDS])
+            for index, info in enumerate(rows[F_INFO::REFERENCE_WORDS])
+            if info >> L.FLAGS_SHIFT & L.FLAG_SPILLED
+        )
+        return units * L.UNIT_BYTES + spilled
 
     def _spilled_bytes(self, slot: int) -> int:
         place = self._kernel.field(slot, L.S_PLACE)
