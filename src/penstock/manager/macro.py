@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import heapq
 import os
@@ -27,13 +28,14 @@ from penstock.errors import (
     QueueFull,
     TooManyClients,
 )
-from penstock.interface import MessageOptions, Names
+from penstock.interface import Delay, MessageOptions, Names
 from penstock.manager.copies import Copies
 from penstock.manager.directory import read_noted
 from penstock.manager.localmember import LocalMember
 from penstock.manager.macrostats import MacroStats, merged, together
 from penstock.manager.members import Asked, Group, Leaf, Members
 from penstock.manager.membership import MACRO
+from penstock.manager.questions import Questions
 from penstock.manager.receiving import Receiving
 from penstock.manager.sending import Route, Sending
 from penstock.message import Message
@@ -47,7 +49,9 @@ from penstock.timequeue.asyncgets import AsyncGets, in_thread
 from penstock.timequeue.clients import Progress
 from penstock.timequeue.consumers import PREFETCH
 from penstock.timequeue.groups import Group as KeyGroup
+from penstock.timequeue.handles import Handle
 from penstock.timequeue.ids import MessageIds
+from penstock.timequeue.models import way_of
 from penstock.timequeue.puts import Draft
 
 LEASE_US = 60_000_000  # where there are no members to say
@@ -81,6 +85,9 @@ class MacroQueue:
             self._members = Members(self._path, self._open_member)
             self._consumer = Receiving(self.name, self._members, self._clock)
             self._sending = Sending(self.name, self._members, self._consumer.alarm, self._consumer.watch)
+            self._questions = Questions(
+                self.name, self._sending, lambda route: _queue(route.leaves[0]), self._copy, self._mine
+            )
             self._copies: dict[str, Copies] = {}
             self._finish_at_s = 0.0
             self._mine()
@@ -155,6 +162,7 @@ class MacroQueue:
         """Give back what was got and not acknowledged, and leave all members. Closing twice is fine."""
         if self._closed:
             return
+        self._questions.close()
         with contextlib.suppress(PenstockError, OSError):
             self._finish_copies(self._members.root)
         closing = True
@@ -177,6 +185,7 @@ class MacroQueue:
         self._async_gets = AsyncGets()
         self._members.after_fork_in_child()
         self._consumer.after_fork_in_child()
+        self._questions.after_fork_in_child()
         for copies in self._copies.values():
             copies.after_fork_in_child()
 
@@ -205,15 +214,23 @@ class MacroQueue:
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> str:
+    ) -> Any:
         """Put a message into the member, or the members, that ``producing`` says; its id, of the first copy.
 
         ``QueueFull`` if all of them are full, at once or for ``timeout`` seconds. Members that are full, that do not
-        work or that are deactivated are passed over, unless it goes to all.
+        work or that are deactivated are passed over, unless it goes to all. ``model``, ``wait`` and ``reply_ttl`` as in
+        ``TimeQueue.put``; what goes to all can have no answer.
         """
+        if model is not None or wait is not True or reply_ttl is not None:
+            way = way_of(model, wait, reply_ttl, durability)
+            self._mine()
+            return self._questions.put([Draft(body=body, **options)], way, timeout, several=False)
 
-        def into(route: Route) -> str:
+        def into(route: Route) -> Any:
             if route.copies is None:
                 return _queue(route.leaves[0]).put(body, durability=durability, **options)
             return self._copy(route, [Draft(body=body, **options)], durability)[0]
@@ -228,15 +245,24 @@ class MacroQueue:
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> MessageIds:
+    ) -> Any:
         """Put all of them or none, all into the same member or members."""
         check_several("put_many", bodies, "; put takes one")
         items = list(bodies)
         if options.get("dedup_id") is not None:
             raise Misuse("a dedup_id is that of one message: give each a penstock.Draft with its own")
+        if model is not None or wait is not True or reply_ttl is not None:
+            way = way_of(model, wait, reply_ttl, durability)
+            self._mine()
+            if not items and wait:
+                return []
+            return self._questions.put(drafts_of(items, options), way, timeout, several=True)
 
-        def into(route: Route) -> MessageIds:
+        def into(route: Route) -> Any:
             if route.copies is None:
                 return _queue(route.leaves[0]).put_many(items, durability=durability, **options)
             return self._copy(route, drafts_of(items, options), durability)
@@ -255,15 +281,25 @@ class MacroQueue:
         timeout: float | None = None,
         durability: str | None = None,
         progress: Callable[[int, int | None], None] | None = None,
+        model: str | None = None,
+        wait: bool = True,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> str:
-        """``put`` of the bytes of a file. What can be read once only, such as a pipe, goes to one member or nowhere."""
+    ) -> Any:
+        """``put`` of the bytes of a file. What can be read once only, such as a pipe, goes to one member or nowhere; so
+        does one that waits for an answer, or that nobody waits for."""
         start = _place_of(source)
+        way = way_of(model, wait, reply_ttl, durability)
+        asked: dict[str, Any] = {}
+        if way.asks or not wait:
+            asked = {"model": model, "wait": wait, "reply_ttl": reply_ttl, "timeout": timeout}
 
-        def into(route: Route) -> str:
+        def into(route: Route) -> Any:
             if route.copies is not None:
                 raise Misuse(f"{self.name}: it copies to all its members, which put_file cannot; put the bytes")
-            return _queue(route.leaves[0]).put_file(source, durability=durability, progress=progress, **options)
+            return _queue(route.leaves[0]).put_file(
+                source, durability=way.durability, progress=progress, **asked, **options
+            )
 
         self._mine()
         seconds = None if timeout is None else check_seconds("timeout", timeout)
@@ -282,12 +318,17 @@ class MacroQueue:
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> str:
+    ) -> Any:
         """``put`` for coroutines. Cancelled while it waits, the message may or may not be in."""
         self._mine()
         if timeout is not None:
             check_seconds("timeout", timeout)
+        if model is not None or reply_ttl is not None:
+            way = way_of(model, False, reply_ttl, durability)
+            return await self._questions.aput([Draft(body=body, **options)], way, timeout, several=False)
         dedup_id = options.get("dedup_id")
         route = next(iter(self._sending.routes(self._members.root, dedup_id)), None)
         if route is not None and route.copies is None:
@@ -301,16 +342,37 @@ class MacroQueue:
         *,
         timeout: float | None = None,
         durability: str | None = None,
+        model: str | None = None,
+        reply_ttl: Delay | None = None,
         **options: Unpack[MessageOptions],
-    ) -> MessageIds:
+    ) -> Any:
         """``put_many`` for coroutines, in a thread."""
         check_several("aput_many", bodies, "; aput takes one")
+        if model is not None or reply_ttl is not None:
+            way = way_of(model, False, reply_ttl, durability)
+            self._mine()
+            return await self._questions.aput(drafts_of(bodies, options), way, timeout, several=True)
         return await in_thread(self.put_many, list(bodies), timeout=timeout, durability=durability, **options)
 
-    async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> str:
+    async def aput_file(self, source: str | os.PathLike[str] | BinaryIO, **options: Any) -> Any:
         """``put_file`` for coroutines, in a thread."""
-        call = functools.partial(self.put_file, source, **options)
+        call = functools.partial(contextvars.copy_context().run, self.put_file, source, **options)
         return await asyncio.get_running_loop().run_in_executor(None, call)
+
+    def answer(self, message_id: str) -> Handle:
+        """A handle on the answer to a question that was put before: of the member that has it."""
+        wrong: Misuse | None = None
+        elsewhere: TimeQueue | None = None
+        for queue in self._queues():
+            try:
+                if queue.check_id(message_id):
+                    return queue.answer(message_id)
+                elsewhere = queue  # it may have come from another queue
+            except Misuse as error:
+                wrong = error
+        if elsewhere is not None:
+            return elsewhere.answer(message_id)
+        raise wrong or Misuse(f"{self.name}: it has no members that could have an answer")
 
     # ------------------------------------------------------------ getting
 
@@ -442,6 +504,9 @@ class MacroQueue:
         if lost is not None:
             raise lost
 
+    def reply(self, message: Message, body: Any) -> None:
+        self._home(message).reply(message, body)
+
     def release(self, message: Message, *, delay: Any = None) -> None:
         self._home(message).release(message, delay=delay)
 
@@ -477,6 +542,9 @@ class MacroQueue:
                 lost = lost or error
         if lost is not None:
             raise lost
+
+    async def areply(self, message: Message, body: Any) -> None:
+        await self._home(message).areply(message, body)
 
     async def arelease(self, message: Message, *, delay: Any = None) -> None:
         await self._home(message).arelease(message, delay=delay)

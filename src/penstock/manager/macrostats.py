@@ -38,4 +38,3 @@ def merged(groups: Iterable[Group]) -> list[Group]:
             )
         found[group.key] = group
     return list(found.values())
-

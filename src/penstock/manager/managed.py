@@ -161,7 +161,9 @@ class ManagedQueue:
             raise Misuse(
                 f"{self._gate.queue}: put_once waits for no answer, as the queue's model {self._gate.model} wants"
             )
-        return self._inner.put_once(*given, **options)  # type: ignore[attr-defined]
+        if not hasattr(self._inner, "put_once"):
+            raise Misuse(f"{self._gate.queue}: a macro queue has no put_once: which member it were, nobody could say")
+        return self._inner.put_once(*given, **options)
 
     def consumer(
         self,

@@ -5,6 +5,7 @@ in the order in which they came. How a message is stored is ``producer.py``'s; w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 import time
@@ -65,6 +66,15 @@ class Asking:
         """Whom the answers of such a put are for."""
         return BY_NUMBER if way.wait and not several else self._collector.asker
 
+    def prepare(self, way: Way) -> None:
+        """Before there is a question: who answers finds where to."""
+        if way.asks:
+            self._answers.box()
+
+    def expecting(self) -> contextlib.AbstractContextManager[None]:
+        """While questions are put whose answers may come before their ids are known."""
+        return self._collector.expecting()
+
     # ------------------------------------------------------------ puts that wait
 
     def put(self, item: Entry, way: Way, timeout: float | None) -> Any:
@@ -79,7 +89,7 @@ class Asking:
         if not way.asks:
             self._queue._put(items, timeout, way.durability)
             return None
-        self._answers.box()  # before there is a question: who answers finds it
+        self.prepare(way)
         seconds = EVER_S if timeout is None else check_seconds("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + seconds
         self._queue._put(items, seconds, way.durability)
@@ -105,15 +115,15 @@ class Asking:
         started_s = time.monotonic()
         with self._collector.expecting():
             deadline = self.store(way, items, timeout)
-            gathered = self._await_answers(handle, way, items, several=True)
+            gathered = self.await_answers(handle, way, items, several=True)
         try:
             return handle.result(_left_s(deadline))
         except NoAnswer:
             raise gathered.late(self._queue.name, time.monotonic() - started_s) from None
         finally:
-            self._abandon(handle)
+            self.abandon(handle)
 
-    def _abandon(self, handle: Handle) -> None:
+    def abandon(self, handle: Handle) -> None:
         """Its caller does not wait any more: what it has asked is answered to whoever names it."""
         handle.abandon()
         for question in handle.ids if not handle.done() else ():
@@ -122,7 +132,7 @@ class Asking:
     # ------------------------------------------------------------ puts that nobody waits for
 
     def _handle(self) -> Handle:
-        return Handle(self._queue.name, self._take_back)
+        return Handle(self._queue.name, self.take_back)
 
     def start(
         self,
@@ -173,9 +183,9 @@ class Asking:
                 return handle.result(0)
             raise NoAnswer(self._queue.name, handle.id, waited_s=timeout or 0.0) from None
         finally:
-            self._abandon(handle)
+            self.abandon(handle)
 
-    def _take_back(self, handle: Handle) -> bool:
+    def take_back(self, handle: Handle) -> bool:
         """A question that waits in the queue leaves it, and nobody is told: its asker has said so."""
         question = handle.id
         assert question is not None
@@ -264,12 +274,12 @@ class Asking:
         if not task.way.asks or not items:
             task.handle.finish(ids if task.several else ids[0])
             return
-        self._await_answers(task.handle, task.way, items, several=task.several)
+        self.await_answers(task.handle, task.way, items, several=task.several)
 
-    def _await_answers(self, handle: Handle, way: Way, items: list[Entry], *, several: bool) -> _Gathered:
+    def await_answers(self, handle: Handle, way: Way, items: list[Entry], *, several: bool) -> Gathered:
         ids = MessageIds(self._queue._id_prefix, items)
         handle.stored(ids)
-        gathered = _Gathered(handle, list(ids), several)
+        gathered = Gathered(handle, list(ids), several)
         # One that was put before, by its dedup id, is answered under the name of whoever put it.
         known = {question: item.known != 0 for item, question in zip(reversed(items), reversed(ids), strict=True)}
         for question, named in known.items():
@@ -279,7 +289,7 @@ class Asking:
             except PenstockError as error:
                 told(None, error)
         if handle.abandoned:  # meanwhile
-            self._abandon(handle)
+            self.abandon(handle)
         return gathered
 
     def close(self) -> None:
@@ -293,7 +303,7 @@ class Asking:
         self._collector.close()
 
 
-class _Gathered:
+class Gathered:
     """The answers to the questions of one put."""
 
     def __init__(self, handle: Handle, questions: Sequence[str], several: bool) -> None:

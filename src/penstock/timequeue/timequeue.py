@@ -234,13 +234,15 @@ class TimeQueue(OpenQueue):
         """Forget a publisher: its numbers may be published again. False if there is none of this name."""
         return forget(self._mine(), name, wait_s=self._busy_s)
 
-    def _entries(self, bodies: Iterable[Any], options: MessageOptions, way: Way | None = None) -> list[Entry]:
+    def _entries(
+        self, bodies: Iterable[Any], options: MessageOptions, way: Way | None = None, *, several: bool = True
+    ) -> list[Entry]:
         common = Draft(body=None, **options)
         if common.dedup_id is not None:
             raise Misuse("a dedup_id is that of one message: give each a penstock.Draft with its own")
         extra_of = self._specials.of_draft
         if way is not None and way.asks:
-            asker, asked = self._asks().asker(way, several=True), way
+            asker, asked = self._asks().asker(way, several=several), way
             return entries(
                 common, bodies, self._clock.wall_us(), lambda draft, now_us: asked.extra(extra_of(draft, now_us), asker)
             )
