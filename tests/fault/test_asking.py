@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock import GivenUp, NoAnswer
+from penstock.store import layout as L
 from penstock.timequeue.answers import REPLIES
 from tests.conftest import Queues, SimulatedClock
 from tests.fault.processes import Child
@@ -251,6 +252,26 @@ def test_who_has_stopped_waiting_leaves_the_answer_to_whoever_names_the_question
     message.reply("late")
     assert queue.open(q).answer(message.id).result(PATIENCE_S) == "late"
     assert not others.done()
+
+
+def test_answers_are_remembered_only_until_their_questions_are_gone(queue: Queues, clock: SimulatedClock) -> None:
+    """Else the ids of an hour's answers would leave no room for that of one whose receiver was killed."""
+    q = queue()
+    for _ in range(500):
+        with pytest.raises(NoAnswer) as caught:
+            q.put("?", model="two-way", timeout=0)
+        q.get(block=False).reply("!")
+        assert q._asks()._collector.wait_for(caught.value.message_id or "", 5) == "!"
+    box = q._answers.box()
+    kernel = box._mine().kernel
+    known = sum(kernel.get(entry) != 0 for entry in _entries(kernel))
+    assert known <= 64 and box.qsize() == 0
+
+
+def _entries(kernel: Any) -> list[int]:
+    width = L.REMEMBERED_BUCKET * L.REMEMBERED_WORDS
+    start, buckets = kernel.remembered.at, kernel.remembered.buckets
+    return [start + b * width + i for b in range(buckets) for i in range(L.REMEMBERED_BUCKET)]
 
 
 # ---------------------------------------------------------------- moves, copies, other places

@@ -27,13 +27,14 @@ from penstock.errors import (
     QueueFull,
     QueueNotFound,
 )
-from penstock.message import PENDING, Message
+from penstock.message import DONE, PENDING, Message
 from penstock.store import layout as L
 from penstock.store.directory import mode_of
 from penstock.store.options import DELETE
 from penstock.timequeue import administration, forking
 from penstock.timequeue.making import make
 from penstock.timequeue.models import wants_receipt
+from penstock.timequeue.moving import forget_keys
 from penstock.timequeue.puts import Entry, entry
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ SHARE = 4  # answers are there for a moment: they need only a part of the questi
 SLOTS_LEAST = 1024
 DATA_BYTES_LEAST = 1 << 20
 SENT_AT_ONCE = 64  # of the receipts of a batch: stored together, with one sync
+SETTLED_AT_ONCE = 32  # answers whose dedup ids are forgotten together
 SWEEP_US = 1_000_000  # how often those that have expired are looked for, by whoever answers
 SWEPT_MAX = 128  # and how many are looked at
 EVICTED_AT_ONCE = 16  # the oldest, when there is no room
@@ -100,7 +102,8 @@ class Answers:
         self._queue = queue
         self._box: TimeQueue | None = None
         self._sweep_us = 0
-        self._mutex = threading.Lock()  # while the box is opened
+        self._remembered: list[tuple[Message, int, int]] = []  # questions, and what their answers are remembered by
+        self._mutex = threading.Lock()  # while the box is opened, and for what is remembered
 
     # ------------------------------------------------------------ where they lie
 
@@ -154,7 +157,9 @@ class Answers:
             raise Misuse(f"{message.id}: nobody waits for a reply to it; acknowledge it")
         if not self._queue._consumer.holds(message):
             raise LeaseLost(self._queue.name, message.id)
-        self._send([message], None, None, body)
+        home = self._home(message)
+        if home is not None:
+            home._store([message], None, None, body)
 
     def send_receipts(self, messages: Iterable[Message]) -> None:
         """Tell those who wait that these are being acknowledged: those of them that are still ours."""
@@ -202,7 +207,7 @@ class Answers:
     def _home(self, question: Message) -> Answers | None:
         """Where it was asked: here, or where it was moved from; None if that is not there any more."""
         queue = self._queue
-        if question.id.startswith(queue._id_prefix):
+        if question.meta.o is None or question.id.startswith(queue._id_prefix):
             return self
         where = question.meta.w
         try:
@@ -234,6 +239,7 @@ class Answers:
             items = [self._entry(box, question, what, reason, body, known=known) for question in questions]
             try:
                 box._put(items, None, None)
+                self._note(box, questions, items)
                 return
             except QueueFull as error:
                 if error.which == "dedup_entries":  # twice is harmless: who has one answer wants no other
@@ -248,21 +254,36 @@ class Answers:
         assert question.meta.q is not None
         _, asker, ttl_us = question.meta.q
         now_us = box._clock.wall_us()
-        given: dict[str, Any] = {"ttl": ttl_us / 1e6}
-        if known:
-            # One that is given up has another id: brought back, it may be answered, or given up again.
-            again = "" if what in (None, RECEIPT) else f" {question.number:x}"
-            given |= {"dedup_id": question.id + again, "dedup_window": ttl_us / 1e6}
-        headers = None if what is None else {WHAT: what, REASON: reason} if reason else {WHAT: what}
-        extra = box._specials.of(given, now_us)
-        return entry(body, now_us, None, None, 0, asker or None, question.id, headers, extra)
+        key = dedup_id = question.id
+        headers = None
+        if what is not None:
+            headers = {WHAT: what, REASON: reason} if reason else {WHAT: what}
+            if what != RECEIPT:  # brought back, it may be answered, or given up again
+                dedup_id = f"{key} {question.number:x}"
+        extra = box._specials.of_answer(dedup_id if known else None, now_us + ttl_us)
+        return entry(body, now_us, None, None, 0, asker or None, key, headers, extra)
+
+    def _note(self, box: TimeQueue, questions: list[Message], items: list[Entry]) -> None:
+        """What is stored is remembered until its question is gone: then nobody answers it again. The last few are
+        looked at when there are more, so that it costs next to nothing."""
+        new = [(question, item.key, item.number) for question, item in zip(questions, items, strict=True) if item.key]
+        with self._mutex:
+            self._remembered += new
+            if len(self._remembered) < SETTLED_AT_ONCE:
+                return
+            noted, self._remembered = self._remembered, []
+        gone = [(key, number) for question, key, number in noted if question.state == DONE]
+        client = box._mine()
+        client.turn(forget_keys, client, gone)
+        with self._mutex:  # others stay for a while; what was lost is remembered for its time
+            self._remembered += [each for each in noted if each[0].state == PENDING][-SETTLED_AT_ONCE // 2 :]
 
     def forward(self, message: Message) -> None:
         """An answer that came to an asker who does not wait for it any more: whoever names the question may have it."""
         box = self.box()
         left_us = (message.meta.x or 0) - box._clock.wall_us()
         if left_us > 0:
-            extra = box._specials.of({"ttl": left_us / 1e6}, box._clock.wall_us())
+            extra = box._specials.of_answer(None, message.meta.x or 0)
             item = entry(message.body, 0, None, None, 0, None, message.key, message.headers or None, extra)
             box._put([item], None, None)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.errors import LeaseLost, NoAnswer, PenstockError, QueueClosed, QueueEmpty
 from penstock.message import Message
+from penstock.store import layout as L
 from penstock.timequeue.answers import Answers, answer_of, best_of
 
 log = logging.getLogger("penstock")
@@ -53,11 +54,17 @@ class Collector:
             first = box.get(timeout_s, key=question)
         except QueueEmpty:
             raise NoAnswer(self._queue, question, waited_s=time.monotonic() - started_s) from None
-        found = [first] if not first.headers else [first, *box.get_many(TAKEN_AT_ONCE, key=question)]
-        answer = answer_of(best_of(found))
-        with contextlib.suppress(LeaseLost):
-            box.ack_many(found)
-        return answer.result(self._queue)
+        found = [first]
+        if first.meta.h is None:  # most often: a reply
+            body = first.body
+        else:
+            found += box.get_many(TAKEN_AT_ONCE, key=question)
+            answer = answer_of(best_of(found))
+        try:
+            box._consumer.remove(found, L.T_ACKS)  # nobody waits for an answer to an answer
+        except LeaseLost:
+            log.debug("%s: its answer was taken twice", question)
+        return body if first.meta.h is None else answer.result(self._queue)
 
     # ------------------------------------------------------------ many
 
@@ -163,7 +170,7 @@ class Collector:
     def _done(self, messages: list[Message]) -> None:
         if messages:
             with contextlib.suppress(LeaseLost):
-                self._answers.box().ack_many(messages)
+                self._answers.box()._consumer.remove(messages, L.T_ACKS)
 
     def _pass_on(self, messages: list[Message]) -> None:
         """Nobody here waits for these: one that was given up may have been brought back. Somebody may ask by its id."""

@@ -343,7 +343,7 @@ class Moves:
         for target, keys in unsettled:
             if keys and not target.closed:
                 client = target._mine()
-                client.turn(_forget, client, keys)
+                client.turn(forget_keys, client, keys)
 
     def _settle_or_warn(self) -> None:
         """The moves are made, whatever comes of this: then the keys stay for their time."""
@@ -426,7 +426,8 @@ def _moved_before(target: TimeQueue) -> set[str]:
     return {m.meta.s for m in target.browse(state="all") if m._special and m.meta.s is not None}
 
 
-def _forget(client: Any, keys: Iterable[tuple[int, int]]) -> None:
+def forget_keys(client: Any, keys: Iterable[tuple[int, int]]) -> None:
+    """In a turn: what was remembered under these keys, of messages with these numbers, can be put again."""
     remembered = client.kernel.remembered
     now_us = client.clock.wall_us()
     for key, number in keys:

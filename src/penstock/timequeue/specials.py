@@ -95,6 +95,12 @@ class Specials:
         window_s = self._options.dedup_window_s if window is None else check_window(window)
         return self._known_by(dedup_id, now_us + int(window_s * 1_000_000), fields, L.FLAG_SPECIAL if fields else 0)
 
+    def of_answer(self, dedup_id: str | None, until_us: int) -> Extra:
+        """Of an answer, which expires at that time, and is stored once until then if it has a dedup id."""
+        if dedup_id is None:
+            return Extra({"x": until_us}, L.FLAG_SPECIAL)
+        return self._known_by(dedup_id, until_us, {"x": until_us}, L.FLAG_SPECIAL)
+
     def _known_by(self, dedup_id: str, until_us: int, fields: dict[str, Any], flags: int) -> Extra:
         fields["d"] = dedup_id
         fields["u"] = until_us
