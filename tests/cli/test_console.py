@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import sys
@@ -33,6 +34,12 @@ def test_it_says_where_it_is_and_ends_with_a_signal(
     process.send_signal(ending)
     assert process.wait(END_S) == code
     assert process.stderr.read() == b""
+
+
+def test_its_address_can_be_had_as_json(libraries: None, start: Start, small: Path) -> None:
+    process = start("console", small.parent, "--port", 0, "--json")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["address"].startswith("http://127.0.0.1:")
 
 
 def test_an_address_that_others_can_reach_is_warned_about(libraries: None, start: Start, small: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -21,8 +22,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work peek tail ls apply stat top groups cancel purge redrive move claims publishers check "
-        "repair resize upgrade backup export import doctor bench completion"
+        "create put get work peek tail ls apply stat top console metrics groups cancel purge redrive move claims "
+        "publishers check repair resize upgrade backup export import doctor bench completion"
     )
 
 
@@ -215,6 +216,10 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     assert said("apply", tmp_path, "--dry-run")[0]["name"] == "r"
     assert said("stat", path)[0]["acks"] == 1
     assert said("top", path, "--once", "--interval", "10ms")[0]["queues"][0]["acks"] == 1
+    called.add("console")  # it serves until it is ended: tests/cli/test_console.py
+    if importlib.util.find_spec("prometheus_client"):
+        assert said("metrics", tmp_path, "--once")[0]["metric"] == "penstock_queues"
+    called.add("metrics")
     assert said("groups", path) == []
     assert said("cancel", path, put["id"], code=1) == [{"id": put["id"], "cancelled": False}]
     with penstock.open(path) as q, q.receiver("report") as receiver:

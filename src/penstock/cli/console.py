@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import USAGE, Failure
-from penstock.cli.options import examples
-from penstock.cli.output import complain, flush, say
-from penstock.cli.roots import Host, RootPath, check_root
+from penstock.cli.options import Json, examples
+from penstock.cli.output import complain
+from penstock.cli.roots import Host, RootPath, check_root, tell
 from penstock.cli.values import span_s
 
 INTERVAL_S_MIN = 0.1  # looking takes a part of a millisecond of each queue's lock
@@ -29,6 +29,7 @@ def console(
     interval: Annotated[
         float, typer.Option(parser=span_s, metavar="TIME", help="How often to look: 500ms, 2s.", show_default="2s")
     ] = 2.0,
+    json: Json = False,
 ) -> int:
     """Show the queues of a folder in a web page: depth, rates and lateness over time, messages, dead letters.
 
@@ -49,10 +50,5 @@ def console(
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
     with bound:
-        serve(root.absolute(), bound, interval_s=interval, ready=_ready)
+        serve(root.absolute(), bound, interval_s=interval, ready=lambda address: tell("the console is", address, json))
     return 0
-
-
-def _ready(address: str) -> None:
-    say(f"the console is at {address} (Ctrl-C ends it)")
-    flush()

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import USAGE, Failure
-from penstock.cli.options import examples
-from penstock.cli.output import flush, pause, say
-from penstock.cli.roots import Host, RootPath, check_root
+from penstock.cli.options import Json, examples
+from penstock.cli.output import pause, say, say_json
+from penstock.cli.roots import Host, RootPath, check_root, tell
 
 PAUSE_S = 3600.0  # the server's thread does the work; this one only waits for a signal
 
@@ -27,6 +27,7 @@ def metrics(
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any that is free.")] = 9464,
     once: Annotated[bool, typer.Option("--once", help="Print the figures and end.")] = False,
+    json: Json = False,
 ) -> int:
     """Serve the figures of a folder's queues for Prometheus, at /metrics.
 
@@ -40,6 +41,11 @@ def metrics(
         raise Failure(f"metrics need {error.name}: pip install 'penstock[metrics]'", USAGE) from error
     check_root(root)
     figures = registry(root.absolute(), clock=time.time)
+    if once and json:
+        for family in figures.collect():
+            for each in family.samples:
+                say_json({"metric": each.name, **each.labels, "value": each.value})
+        return 0
     if once:
         say(generate_latest(figures).decode().rstrip("\n"))
         return 0
@@ -48,8 +54,7 @@ def metrics(
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
     name = f"[{host}]" if ":" in host else host
-    say(f"metrics are at http://{name}:{server.server_port}/metrics (Ctrl-C ends it)")
-    flush()
+    tell("metrics are", f"http://{name}:{server.server_port}/metrics", json)
     try:
         while True:
             pause(PAUSE_S)
