@@ -34,7 +34,7 @@ from penstock.manager.localmember import LocalMember
 from penstock.manager.macrostats import MacroStats, combined, merged
 from penstock.manager.members import Asked, Group, Leaf, Members
 from penstock.manager.membership import MACRO
-from penstock.manager.receiving import Receiving
+from penstock.manager.receiving import TEND_S, Receiving
 from penstock.manager.sending import Route, Sending
 from penstock.message import Message
 from penstock.store import layout as L
@@ -79,7 +79,7 @@ class MacroQueue(Finishing):
         self._enter()
         try:
             self._members = Members(self._path, self._open_member)
-            self._consumer = Receiving(self.name, self._members, self._clock)
+            self._consumer = Receiving(self.name, self._members, self._clock, self._finish_copies)
             self._sending = Sending(self.name, self._members, self._consumer.alarm, self._consumer.watch)
             self._copies: dict[str, Copies] = {}
             self._finish_at_s = 0.0
@@ -119,12 +119,13 @@ class MacroQueue(Finishing):
             self._enter()
         group = self._members.current()
         if time.monotonic() >= self._finish_at_s:
+            self._members.lose_gone()
             self._finish_copies(group)
         return group
 
     def _finish_copies(self, group: Group) -> None:
         """What one that was killed has decided and not done, once a second."""
-        self._finish_at_s = time.monotonic() + 1.0
+        self._finish_at_s = time.monotonic() + TEND_S
         for each in _groups(group):
             copies = self._copies_of(each)
             if copies.is_unfinished():
@@ -216,6 +217,7 @@ class MacroQueue(Finishing):
         """
 
         group = self._mine()
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
         first = self._sending.first(group) if not options.get("dedup_id") else None
         if first is not None and first.member is not None:
             try:
@@ -229,7 +231,6 @@ class MacroQueue(Finishing):
                 return _queue(route.leaves[0]).put(body, durability=durability, **options)
             return self._copy(route, [Draft(body=body, **options)], durability)[0]
 
-        seconds = None if timeout is None else check_seconds("timeout", timeout)
         return self._sending.put(into, seconds, options.get("dedup_id"))
 
     def put_many(

@@ -264,8 +264,7 @@ class Members:
 
     def _open_leaf(self, leaf: Leaf) -> None:
         if leaf.member is not None and not leaf.member.is_there():
-            error = QueueNotFound(f"{leaf.path}: its files are not there any more, or others are")
-            self.lose(leaf, error)
+            self._lose(leaf)
         if leaf.member is None and leaf.opening.is_over():
             try:
                 leaf.member = self._open(leaf.path)
@@ -275,8 +274,14 @@ class Members:
                 leaf.opening.end(leaf.name)
                 self.version += 1
 
-    def lose(self, leaf: Leaf, error: Exception) -> None:
-        """Its files are gone: what it had is of no use any more."""
+    def lose_gone(self) -> None:
+        """Members whose files are not those that we have open any more: nobody else would see what is put there."""
+        for leaf in self.leaves:
+            if leaf.member is not None and not leaf.member.is_there():
+                self._lose(leaf)
+
+    def _lose(self, leaf: Leaf) -> None:
+        error = QueueNotFound(f"{leaf.path}: its files are gone, or others are there")
         with self._mutex:
             member, leaf.member = leaf.member, None
             self._fresh_until_s = min(self._fresh_until_s, time.monotonic() + RETRY_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,9 @@ class Vigil:
 class Receiving:
     """The gets of one macro queue object. For coroutines it is what a ``Consumer`` is for a queue."""
 
-    def __init__(self, name: str, members: Members, clock: Clock) -> None:
+    def __init__(self, name: str, members: Members, clock: Clock, also: Callable[[Group], None]) -> None:
         self._name = name
+        self._also = also  # what else is to be done once a second
         self._members = members
         self._clock = clock
         self._vigils: dict[Any, Vigil] = {}
@@ -322,14 +323,14 @@ class Receiving:
     def _tend(self, now_s: float) -> None:
         """What comes back by itself, falls due soon, or is gone: a few loads for each member, once a second."""
         self._tend_at_s = now_s + TEND_S
+        self._members.lose_gone()
+        self._also(self._members.root)
         now_us = self._clock.wall_us()
         for leaf in self._members.leaves:
             member = leaf.member
             if member is None:
                 continue
-            if not member.is_there():
-                self._members.lose(leaf, FileNotFoundError(f"{leaf.path}: its files are gone, or others are there"))
-            elif member.stirs() or member.is_due(now_us):
+            if member.stirs() or member.is_due(now_us):
                 for vigil in list(self._vigils.values()):
                     vigil.awake.add(leaf)
             elif (soon_s := member.soon_s(now_us)) < SLEEP_MAX_S:
