@@ -40,17 +40,20 @@ TITLES = {
     "y": "put + get + ack, single, with exclusive keys, against messages without a key",
     "1": "put + get + ack of a rare type, {deep:,} others waiting against 1,000",
     "2": "put + get + ack, single, with 16 priorities, against messages of one",
+    "3": "put + get + ack, single, through a macro queue of 4 members, against a plain queue",
+    "4": "wake-up of a blocked consumer of a macro queue of 100 members, against of 1 and of 10",
     "z": "put, get + ack with a dedup id, single",
 }
 UNITS = (
     dict.fromkeys("abcdefgmnprsvwz", RATE)
-    | dict.fromkeys("hiltxy12", SECONDS)
+    | dict.fromkeys("hiltxy1234", SECONDS)
     | dict.fromkeys("q", SHARE)
     | {"u": BYTES}
 )
 DURABLE = "lmn"
 SPARK = "pqrstu"
 CLASSES = "xy12"
+MACROS = "34"
 LETTERS = "".join(TITLES)
 
 
@@ -110,6 +113,8 @@ TARGETS = (
     Target("y", "neither type nor key", 1.5, at_least=False),
     Target("1", "1,000 others", 3, at_least=False),
     Target("2", "one priority", 1.5, at_least=False),
+    Target("3", "a plain queue", 1.5, at_least=False),
+    Target("4", "one member", 1.5, at_least=False),  # does not grow; both are near the time of one wake-up
 )
 
 

@@ -10,6 +10,7 @@ from bench import restore_speed
 from bench.plan import (
     BODY_SIZES,
     CLASSES,
+    MACROS,
     ONE_SIZE,
     PRODUCERS,
     PRODUCERS_MORE,
@@ -24,6 +25,8 @@ from bench.scenarios import consuming, durable, memory, processes, remembering, 
 from bench.scenarios.classes import BODY_BYTES as CLASSED_BYTES
 from bench.scenarios.classes import Classes
 from bench.scenarios.depth import Depth
+from bench.scenarios.macros import BODY_BYTES as MACRO_BYTES
+from bench.scenarios.macros import MacroQueues
 from bench.scenarios.scheduled import Scheduled
 from bench.systems.interface import System
 
@@ -42,6 +45,7 @@ class Run:
         self._scheduled: dict[tuple[str, int], Scheduled] = {}
         self._depth: Depth | None = None
         self._classes: Classes | None = None
+        self._macros: MacroQueues | None = None
 
     def all(self) -> Results:
         for number in range(self.sizes.rounds):
@@ -52,6 +56,8 @@ class Run:
             self._depth.finish()
         if self._classes:
             self._classes.finish()
+        if self._macros:
+            self._macros.finish()
         if "k" in self.wanted:
             self._say("memory: streaming")
             self.results.memory = memory.stream(self.below, stream_bytes=int(self.sizes.stream_gb * 1e9))
@@ -124,6 +130,16 @@ class Run:
             self.results.add_depth(number, self._depth.round())
         if self.wanted & set(CLASSES):
             self._classed(number)
+        if self.wanted & set(MACROS):
+            self._macro(number)
+
+    def _macro(self, number: int) -> None:
+        self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(sorted(self.wanted & set(MACROS)))}")
+        if self._macros is None:
+            below = self._directory("macros")
+            self._macros = MacroQueues(below, wake_ups=self.sizes.wake_ups, wanted=self.wanted)
+        for (letter, system), seconds in self._macros.round(number).items():
+            self.results.add_delays(letter, MACRO_BYTES, system, number, seconds)
 
     def _classed(self, number: int) -> None:
         self._say(f"round {number + 1} of {self.sizes.rounds}: {', '.join(sorted(self.wanted & set(CLASSES)))}")

@@ -81,19 +81,20 @@ class Queues:
         return self._keep(manager.open(name, clock=clock))  # type: ignore[arg-type]
 
     def macro(self, name: str, **options: Any) -> Any:
-        """A new macro queue of three queues. The first is as asked for; the others are deactivated where a limit is
-        asked for that is meant for the whole: what is full is full."""
+        """A new macro queue of two queues. Where a limit is asked for, it is meant for the whole: only the first one is
+        active then."""
+        limited = options.keys() & {"slots", "data_bytes", "dedup_entries"}
         options = {**SMALL, **options}
         options["depth"] = options.pop("slots")
         clock, busy_s = options.pop("clock", self._clock), options.pop("busy_s", None)
         if "dead_letter" in options:
             options["dead_letter"] = str(options["dead_letter"])
         manager = penstock.QueueManager(self._folder, **({} if busy_s is None else {"busy_s": busy_s}))
-        members = [f"{name}-{letter}" for letter in "abc"]
+        members = [f"{name}-{letter}" for letter in "ab"]
         for member in members:
             manager.create(member, **options)
             self._paths.append(self._folder / member)
-        for member in members[1:]:
+        for member in members[1:] if limited else []:
             manager.deactivate(member)
         manager.create_macro(name, members)
         busy = {} if busy_s is None else {"busy_s": busy_s}

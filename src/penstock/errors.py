@@ -63,6 +63,7 @@ class QueueFull(PenstockError, _queue.Full):
         self.queue = queue
         self.which = which
         self.size = size
+        self.wanted = wanted
         self.what = what
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock import Draft, LeaseLost, Misuse, QueueEmpty, QueueFull
+from penstock.store import layout as L
 from penstock.store.kernel import Kernel
 from tests.conftest import Queues, SimulatedClock
 
@@ -59,6 +60,10 @@ class Local:
         """What is behind it, for tests that wait until somebody sleeps."""
         return queue._mine().kernel
 
+    def sleepers(self, queue: penstock.TimeQueue) -> int:
+        """How many wait for messages."""
+        return self.kernel(queue).get(L.H_SLEEPERS)
+
     def bodies(self, queue: penstock.TimeQueue) -> int:
         """How many bodies are stored on their own."""
         return len(list((queue.path / "bodies").iterdir()))
@@ -88,6 +93,11 @@ class Macro(Local):
 
     def kernel(self, queue: Any) -> Kernel:
         return super().kernel(queue._queues()[0])
+
+    def sleepers(self, queue: Any) -> int:
+        """They are not counted: of other objects only whether there are any is known, of this one what they want."""
+        settled = [vigil for vigil in list(queue._consumer._vigils.values()) if not vigil.awake]
+        return len(settled) or min(self.kernel(queue).get(L.H_WATCHED), 1)
 
     def bodies(self, queue: Any) -> int:
         return super().bodies(queue._queues()[0])
@@ -902,6 +912,8 @@ def test_purging_removes_all_that_waits_and_leaves_what_is_held(kind: Local, clo
 
 
 def test_the_statistics_add_up(kind: Local, clock: SimulatedClock) -> None:
+    if isinstance(kind, Macro):
+        pytest.skip("they are sums over several members: test_macro.py has them")
     q = kind.make(slots=10, data_bytes=8192)
     peer = kind.peer(q)
     ids = q.put_many([b"x"] * 5)

@@ -11,7 +11,6 @@ import pytest
 
 import penstock
 from penstock import Draft, Misuse, QueueEmpty
-from penstock.store import layout as L
 from tests.conftest import SimulatedClock
 from tests.contract.test_queue_contract import Local, drain, kind, live  # noqa: F401
 
@@ -142,7 +141,7 @@ def test_a_receiver_is_woken_for_what_it_wants(live: Local) -> None:
     receiver = threading.Thread(target=lambda: found.append(peer.get(timeout=20, type="wanted").body))
     receiver.start()
     deadline = time.monotonic() + 20
-    while receiver.is_alive() and not live.kernel(queue).get(L.H_CHOOSERS) and time.monotonic() < deadline:
+    while receiver.is_alive() and not live.sleepers(queue) and time.monotonic() < deadline:
         time.sleep(0.001)
     for n in range(5):
         queue.put(n, type="unwanted")
@@ -219,7 +218,7 @@ def test_coroutines_that_wait_are_each_woken_for_what_they_want(live: Local) -> 
     async def run() -> list[Any]:
         asked: list[Any] = [{"type": "a"}, {"type": "b"}, {"key": "k"}, {"type": "b"}, {}]
         waiting = [asyncio.create_task(queue.aget(timeout=20, **wanted)) for wanted in asked]
-        while live.kernel(queue).get(L.H_SLEEPERS) < 4:
+        while live.sleepers(queue) < 4:
             await asyncio.sleep(0.001)
         for body, wanted in [
             (0, {"type": "b"}),
@@ -464,7 +463,7 @@ def test_a_receiver_is_woken_when_a_key_is_free_again(live: Local) -> None:
     receiver = threading.Thread(target=lambda: found.append(peer.get(timeout=20).body))
     receiver.start()
     deadline = time.monotonic() + 20
-    while receiver.is_alive() and not live.kernel(queue).get(L.H_SLEEPERS) and time.monotonic() < deadline:
+    while receiver.is_alive() and not live.sleepers(queue) and time.monotonic() < deadline:
         time.sleep(0.001)
     begun = time.monotonic()
     message.ack()

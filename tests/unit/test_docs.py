@@ -25,6 +25,7 @@ PAGES = [
     "docs/consumers.md",
     "docs/format.md",
     "docs/guarantees.md",
+    "docs/macro.md",
     "docs/manager.md",
     "docs/selecting.md",
     "docs/spark.md",
@@ -171,6 +172,26 @@ def test_the_examples_of_managers_run(tmp_path: Path, monkeypatch: pytest.Monkey
             perform(manager, change)
         assert plan(manager, declared) == []
         assert manager.find("orders").options.depth == 5000
+
+
+def test_the_page_about_macro_queues_is_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.manager import QueueManager
+    from penstock.manager.declared import parse, perform, plan
+    from penstock.manager.membership import CONSUMING, PRODUCING
+
+    text = TEXTS["docs/macro.md"]
+    monkeypatch.chdir(tmp_path)
+    exec(_blocks(text, "python")[0], {})
+    assert capsys.readouterr().out == "put out the fire\ntidy up\n"
+    declared = parse(tomllib.loads(_blocks(text, "toml")[0]))
+    with QueueManager(tmp_path / "others") as manager:
+        for change in plan(manager, declared):
+            perform(manager, change)
+        assert plan(manager, declared) == []
+    for policy in (*PRODUCING, *CONSUMING):
+        assert f"| `{policy}`" in text
 
 
 def test_the_page_about_managers_has_every_state_and_call() -> None:

@@ -80,6 +80,11 @@ SAID = {
         r"is killed.*8 customers, 5 orders each; .* 0 out of order",
     ),
     "bulkmail.py": (["--mails", "300"], r"mails wait for large.example.*mails to small.example over .*dead letters"),
+    "priorities.py": (
+        ["--jobs", "30"],
+        r"^urgent job 1\n.*normal job 1\n.*whenever job 10\n30 jobs, each after all that was more urgent",
+    ),
+    "fanout.py": (["--orders", "6"], r"warehouse: 6 orders.*billing: 6 orders.*archive: 3 orders, from 3 to 5"),
     "reminders.py": (["--seconds", "0.5"], r"cancelled.*4 reminders, 4 asked for twice, 1 no longer worth it"),
 }
 

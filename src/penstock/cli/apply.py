@@ -18,6 +18,7 @@ EXAMPLES = examples("penstock apply /var/lib/queues --dry-run", "penstock apply 
 
 DONE = {
     "create": "created",
+    "create_macro": "created",
     "configure": "changed",
     "activate": "activated",
     "deactivate": "deactivated",
@@ -71,7 +72,12 @@ def _report(change: Change, dry_run: bool, json: bool) -> None:
 
 def _option(name: str, before: Any, after: Any) -> str:
     shown = msgspec.to_builtins((before, after))
-    words = [" ".join(each) if isinstance(each, list) else str(each) for each in shown]
+    words = [" ".join(map(_word, each)) if isinstance(each, list) else str(each) for each in shown]
     if before is None:
         return f"{name} = {words[1]}"
     return f"{name} = {words[1] if after is not None else 'nothing'} (was {words[0]})"
+
+
+def _word(value: Any) -> str:
+    """Of a list: members of a macro queue are a name and a priority."""
+    return f"{value['name']}:{value['priority']}" if isinstance(value, dict) else str(value)

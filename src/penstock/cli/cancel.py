@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import NOTHING, OK
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import say, say_json
 
@@ -24,7 +24,7 @@ def cancel(
 ) -> int:
     """Remove waiting messages. Exit code 1 if one was not waiting: gone, unknown, or with a receiver."""
     missed = 0
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         for message_id in ids:
             q.check_id(message_id)  # a word that is no id: before anything is removed
         for message_id in ids:

@@ -16,7 +16,7 @@ from rich.progress import DownloadColumn, Progress
 import penstock
 from penstock import Corrupt, LeaseLost, Message, QueueEmpty
 from penstock.cli.exits import NOTHING, OK
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
 from penstock.cli.output import FileOutlet, Outlet, complain, describe, progress
 from penstock.cli.signals import Held
@@ -87,7 +87,7 @@ def get(
     form = _json if json else _raw if raw or output else _line
     done = lost = 0
     bars = progress(DownloadColumn(binary_units=True), show=output is not None)
-    with Held() as held, _outlet(held, output) as out, open_queue(queue) as q, bars as bar:
+    with Held() as held, _outlet(held, output) as out, open_any(queue) as q, bars as bar:
         take = partial(q.get_many, wait=wait_s, lease=lease, type=type or None, key=key or None)
         while follow or done < count:
             most = batch if follow else min(batch, count - done)

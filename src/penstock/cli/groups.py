@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import Group
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import show_all, table, when
 
@@ -36,7 +36,7 @@ def groups(
 ) -> int:
     """List the keys of waiting messages, with how many each has, how many of them are due, and since when."""
     rows = table("key", "waiting", "due", "oldest", "", numbers=("waiting", "due"), whole=("oldest",))
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         show_all(rows, q.groups(by=by.value, limit=limit), json, _cells, nothing="no groups")
     return 0
 

@@ -12,12 +12,12 @@ import typer
 
 import penstock
 from penstock.cli.exits import NO_QUEUE, Failure, line_of
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import is_macro, open_any
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
 from penstock.manager import State
-from penstock.manager.directory import describe
+from penstock.manager.directory import ENTRY, describe
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the list of the others
 
@@ -61,7 +61,7 @@ def ls(
 def queues(root: Path) -> Iterator[Path]:
     """Directories of queues, sorted. What is inside one is its own business."""
     for folder, names, files in os.walk(root):
-        if "queue.json" in files and _is_queue(Path(folder)):
+        if ("queue.json" in files and _is_queue(Path(folder))) or (ENTRY in files and is_macro(Path(folder))):
             names.clear()
             yield Path(folder)
         else:
@@ -85,7 +85,7 @@ def _known(path: Path) -> dict[str, Any]:
 
 def _look(path: Path) -> dict[str, Any]:
     try:
-        with open_queue(path, busy_s=BUSY_S) as q:
+        with open_any(path, busy_s=BUSY_S) as q:
             stats = q.stats()
     except (penstock.PenstockError, OSError) as error:
         return {"path": os.path.abspath(path), **_known(path), "state": State.FAILED, "error": line_of(error)}

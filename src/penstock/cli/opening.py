@@ -11,6 +11,8 @@ from rich.progress import DownloadColumn, TransferSpeedColumn
 
 import penstock
 from penstock.cli.output import progress
+from penstock.manager.directory import describe
+from penstock.manager.membership import MACRO
 
 
 class Changing(contextlib.ExitStack):
@@ -32,3 +34,15 @@ class Changing(contextlib.ExitStack):
 def open_queue(path: Path, **options: Any) -> penstock.TimeQueue:
     with Changing("restoring") as restoring:
         return penstock.open(path, progress=restoring, **options)
+
+
+def open_any(path: Path, **options: Any) -> Any:
+    """A queue of its own, or a macro queue: for commands that make sense for both."""
+    if not is_macro(path):
+        return open_queue(path, **options)
+    with Changing("restoring") as restoring:
+        return penstock.MacroQueue(path, progress=restoring, **options)
+
+
+def is_macro(path: Path) -> bool:
+    return path.is_dir() and not (path / "queue.json").exists() and describe(path.absolute()).kind == MACRO

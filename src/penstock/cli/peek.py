@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import BodyGone
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import PREVIEW_BYTES, console, describe, preview, say_json, table
 from penstock.cli.values import State
@@ -27,7 +27,7 @@ def peek(
     json: Json = False,
 ) -> int:
     """Show messages in the order of delivery, without taking them."""
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         found = q.browse(state=state.value, limit=limit or None)
         if json:
             for message in found:

@@ -9,7 +9,7 @@ import typer
 
 import penstock
 from penstock.cli.exits import NOTHING, OK, USAGE, Failure
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import say, say_json
 
@@ -22,7 +22,7 @@ def purge(
     json: Json = False,
 ) -> int:
     """Remove every waiting message, due or not. Messages that are with a receiver stay. Asks on a terminal."""
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         if not yes and not _confirmed(q):
             return NOTHING
         removed = q.purge()

@@ -15,7 +15,7 @@ from rich.progress import DownloadColumn, TextColumn
 
 import penstock
 from penstock.cli.exits import USAGE, Failure, Terminated, code_of, line_of
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import complain, progress, say, say_json
 from penstock.cli.signals import Held
@@ -110,7 +110,7 @@ def put(
         "timeout": timeout,
         "durability": durability.value if durability else None,
     }
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         if lines:
             with _source(file) as (stream, total):
                 return Lines(q, kind, options, ids=ids, json=json).put(stream, total)

@@ -8,7 +8,7 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from penstock.cli.exits import NOTHING, OK
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
 from penstock.cli.output import progress, say, say_json
 
@@ -31,7 +31,7 @@ def redrive(
 
     Interrupted, those that were brought back stay; the others are where they were. Exit code 1 if there was none.
     """
-    with open_queue(queue) as q, progress(MofNCompleteColumn()) as bar:
+    with open_any(queue) as q, progress(MofNCompleteColumn()) as bar:
         dead = q.dead_letters()
         task = bar.add_task("bringing back", total=dead.qsize() if dead is not None else 0)
         moved = q.redrive(

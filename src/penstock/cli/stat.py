@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.cli.opening import open_queue
+from penstock.cli.opening import open_any
 from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import readable_bytes
@@ -18,13 +18,16 @@ EXAMPLES = examples("penstock stat orders", "penstock stat orders --json | jq .w
 
 def stat(queue: QueuePath, json: Json = False) -> int:
     """Show all figures of a queue and its living clients."""
-    with open_queue(queue) as q:
+    with open_any(queue) as q:
         stats = q.stats()
     figures: dict[str, Any] = msgspec.to_builtins(stats)
     if json:
         say_json(figures)
         return 0
     clients = figures.pop("clients")
+    if "members" in figures:  # of a macro queue: all of theirs are in --json
+        figures["members"] = ", ".join(figures["members"])
+        figures["failed"] = "; ".join(f"{name}: {why}" for name, why in figures["failed"].items()) or None
     rows = table("what", "value", whole=("what",))
     rows.show_header = False
     for name, value in figures.items():

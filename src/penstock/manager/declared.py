@@ -12,12 +12,13 @@ import msgspec
 
 from penstock.errors import Misuse
 from penstock.manager.directory import check_new_name
-from penstock.manager.manager import QueueManager
+from penstock.manager.macros import split
+from penstock.manager.manager import QueueInfo, QueueManager
 from penstock.manager.options import checked
 from penstock.manager.permissions import Grants, check_rights, check_who
 
 DECLARED = "penstock.toml"
-TABLES = ("defaults", "policies", "queues", "permissions")
+TABLES = ("defaults", "policies", "queues", "macros", "permissions")
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,14 +26,16 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     that, and it stays as it is."""
 
     queues: dict[str, dict[str, Any]] = {}
+    macros: dict[str, dict[str, Any]] = {}
     inactive: dict[str, bool] = {}
     defaults: dict[str, Any] | None = None
     permissions: Grants | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One step. ``action`` is create, configure, activate, deactivate, defaults, grant, revoke, or undeclared, which
-    is none; ``options`` are those that change, each as it was (None: not at all) and as it will be."""
+    """One step. ``action`` is create, create_macro, configure, activate, deactivate, defaults, grant, revoke, or
+    undeclared, which is none; ``options`` are those that change, each as it was (None: not at all) and as it will
+    be."""
 
     action: str
     name: str
@@ -66,6 +69,15 @@ def parse(said: dict[str, Any]) -> Declared:
         if "active" in given:
             inactive[name] = not _flag(where, "active", given.pop("active"))
         queues[name] = {**policies.get(policy, {}), **_options(where, given)}
+    macros = {}
+    for name, table in _tables(said, "macros").items():
+        where = f"macros.{check_new_name(name)}"
+        if name in queues:
+            raise Misuse(f"[{where}]: there is a queue of this name as well")
+        given = dict(table)
+        if "active" in given:
+            inactive[name] = not _flag(where, "active", given.pop("active"))
+        macros[name] = _macro(where, given)
     grants: Grants = {}
     for principal, table in _tables(said, "permissions").items():
         try:
@@ -76,6 +88,7 @@ def parse(said: dict[str, Any]) -> Declared:
             raise Misuse(f"[permissions.{principal}]: {error}") from None
     return Declared(
         queues=queues,
+        macros=_inner_first(macros),
         inactive=inactive,
         defaults=_options("defaults", _table(said, "defaults")) if "defaults" in said else None,
         permissions=grants if "permissions" in said else None,
@@ -103,6 +116,28 @@ def _flag(where: str, name: str, value: Any) -> bool:
     return value
 
 
+def _macro(where: str, table: dict[str, Any]) -> dict[str, Any]:
+    """Its options, each as it was said; what they mean is checked."""
+    try:
+        own, options = split(table)
+    except Misuse as error:
+        raise Misuse(f"[{where}]: {error}") from None
+    meant = {**own, **msgspec.structs.asdict(options)}
+    return {name: meant[name] for name in table}
+
+
+def _inner_first(macros: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A macro queue after those that are its members: it is made of them."""
+    found: dict[str, dict[str, Any]] = {}
+    left = dict(macros)
+    while left:
+        ready = [name for name, each in left.items() if not {m.name for m in each.get("members", [])} & left.keys()]
+        if not ready:
+            raise Misuse(f"[macros]: {', '.join(left)}: members of each other")
+        found |= {name: left.pop(name) for name in ready}
+    return found
+
+
 def _options(where: str, table: dict[str, Any]) -> dict[str, Any]:
     try:
         return checked(table)
@@ -123,15 +158,30 @@ def plan(manager: QueueManager, declared: Declared) -> list[Change]:
             changes.append(Change(action="create", name=name, options={o: (None, v) for o, v in options.items()}))
         elif found := manager.changes(name, **options):
             changes.append(Change(action="configure", name=name, options=found))
-        active = known[name].active if name in known else True
-        if name in declared.inactive and declared.inactive[name] == active:
-            changes.append(Change(action="deactivate" if active else "activate", name=name))
+        changes += _activity(declared, known, name)
+    for name, options in declared.macros.items():
+        if name not in known:
+            changes.append(Change(action="create_macro", name=name, options={o: (None, v) for o, v in options.items()}))
+        elif known[name].macro is None:
+            raise Misuse(
+                f"[macros.{name}]: there is a queue of its own of this name; destroy it, or choose another name"
+            )
+        elif found := manager.changes(name, **options):
+            changes.append(Change(action="configure", name=name, options=found))
+        changes += _activity(declared, known, name)
     changes += _grants(manager, declared)
     letters = {f"{name}.dead" for name in known}
     for name in known:
-        if name not in declared.queues and name not in letters:
+        if name not in declared.queues and name not in declared.macros and name not in letters:
             changes.append(Change(action="undeclared", name=name))
     return changes
+
+
+def _activity(declared: Declared, known: dict[str, QueueInfo], name: str) -> list[Change]:
+    active = known[name].active if name in known else True
+    if name in declared.inactive and declared.inactive[name] == active:
+        return [Change(action="deactivate" if active else "activate", name=name)]
+    return []
 
 
 def _defaults(manager: QueueManager, declared: Declared) -> list[Change]:
@@ -164,6 +214,8 @@ def perform(manager: QueueManager, change: Change) -> None:
     match change.action:
         case "create":
             manager.create(change.name, **wanted)
+        case "create_macro":
+            manager.create_macro(change.name, **wanted)
         case "configure":
             manager.configure(change.name, **wanted)
         case "activate":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.manager.members import Asked
+from penstock.manager.members import Asked, Probe
 from penstock.manager.policies import Head
 from penstock.message import Message
 from penstock.store import layout as L
@@ -37,6 +37,9 @@ class LocalMember:
 
     def is_due(self, now_us: int) -> bool:
         return self.queue._mine().kernel.due(now_us) != 0
+
+    def probe(self) -> Probe:
+        return self.queue._mine().kernel.due
 
     def stirs(self) -> bool:
         get = self.queue._mine().kernel.get

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self, Unpack
 
 from penstock.errors import (
-    LeaseLost,
     Misuse,
     NotAQueue,
     PenstockError,
@@ -30,6 +29,7 @@ from penstock.errors import (
 from penstock.interface import MessageOptions, Names
 from penstock.manager.copies import Copies
 from penstock.manager.directory import read_noted
+from penstock.manager.finishing import Finishing
 from penstock.manager.localmember import LocalMember
 from penstock.manager.macrostats import MacroStats, combined, merged
 from penstock.manager.members import Asked, Group, Leaf, Members
@@ -53,7 +53,7 @@ from penstock.timequeue.puts import Draft
 LEASE_US = 60_000_000  # where there are no members to say
 
 
-class MacroQueue:
+class MacroQueue(Finishing):
     """A macro queue of this process, until it is closed; it can be used by any number of threads and coroutines.
 
     A manager opens one by its name; ``MacroQueue(path)`` opens the one in a directory.
@@ -111,6 +111,8 @@ class MacroQueue:
 
     def _mine(self) -> Group:
         """The members as they are now; after a fork, ours."""
+        if not self._members.is_stale() and self._here is not None and time.monotonic() < self._finish_at_s:
+            return self._members.root
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
         if self._here is None:  # in the child of a fork
@@ -213,12 +215,20 @@ class MacroQueue:
         work or that are deactivated are passed over, unless it goes to all.
         """
 
+        group = self._mine()
+        first = self._sending.first(group) if not options.get("dedup_id") else None
+        if first is not None and first.member is not None:
+            try:
+                found: str = first.member.queue.put(body, durability=durability, **options)
+                return found
+            except (PenstockError, OSError):
+                pass  # what there is to say of it is found out below
+
         def into(route: Route) -> str:
             if route.copies is None:
                 return _queue(route.leaves[0]).put(body, durability=durability, **options)
             return self._copy(route, [Draft(body=body, **options)], durability)[0]
 
-        self._mine()
         seconds = None if timeout is None else check_seconds("timeout", timeout)
         return self._sending.put(into, seconds, options.get("dedup_id"))
 
@@ -325,10 +335,17 @@ class MacroQueue:
     ) -> Message:
         """The next message that is due, of the member that ``consuming`` says; waits for one in any of them, up to
         ``timeout`` seconds, then raises ``QueueEmpty``."""
-        self._mine()
+        group = self._mine()
         wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
-        asked = None if type is None and key is None else self._chosen(type, key)
-        found = self._consumer.receive(1, wait_s, _lease_us(lease), asked)
+        lease_us = None if lease is None else _lease_us(lease)
+        if type is None and key is None:
+            asked = None
+            message = self._consumer.one(group, lease_us)
+            if message is not None:
+                return message
+        else:
+            asked = self._chosen(type, key)
+        found = self._consumer.receive(1, wait_s, lease_us, asked)
         if not found:
             raise QueueEmpty(self.name)
         return found[0]
@@ -402,91 +419,6 @@ class MacroQueue:
     aget: Any = coroutines.aget
     aget_many: Any = coroutines.aget_many
 
-    # ------------------------------------------------------------ what becomes of a delivery: its own member's
-
-    def _home(self, message: Any) -> Any:
-        """The queue that delivered a message: one of ours, also one that is a member no longer."""
-        self._mine()
-        if not isinstance(message, Message):
-            raise Misuse(f"{message!r} is not a message")
-        home = message._receiver
-        if not any(member.queue is home for member in self._members.opened()):
-            raise LeaseLost(self.name, message.id)
-        return home
-
-    def _by_home(self, messages: Iterable[Message]) -> tuple[dict[int, tuple[Any, list[Message]]], LeaseLost | None]:
-        """Messages by the queues that delivered them, and what to say of those that are not ours."""
-        found: dict[int, tuple[Any, list[Message]]] = {}
-        lost = None
-        for message in messages:
-            try:
-                home = self._home(message)
-            except LeaseLost as error:
-                lost = lost or error
-            else:
-                found.setdefault(id(home), (home, []))[1].append(message)
-        return found, lost
-
-    def ack(self, message: Message, *, durable: bool = False) -> None:
-        """Done with it: it leaves its member."""
-        self._home(message).ack(message, durable=durable)
-
-    def ack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
-        """All that are still ours; then ``LeaseLost`` if one was not."""
-        homes, lost = self._by_home(messages)
-        for home, some in homes.values():
-            try:
-                home.ack_many(some, durable=durable)
-            except LeaseLost as error:
-                lost = lost or error
-        if lost is not None:
-            raise lost
-
-    def release(self, message: Message, *, delay: Any = None) -> None:
-        self._home(message).release(message, delay=delay)
-
-    def fail(self, message: Message, error: BaseException | str | None = None, *, delay: Any = None) -> None:
-        self._home(message).fail(message, error, delay=delay)
-
-    def dead_letter(self, message: Message, reason: str, *, error: BaseException | str | None = None) -> None:
-        """To the dead letters of its member."""
-        self._home(message).dead_letter(message, reason, error=error)
-
-    def move(self, message: Message, *, to: Any) -> None:
-        """Into a queue of its own. A macro queue is none: which member it were, nobody could say after a kill."""
-        if isinstance(to, MacroQueue):
-            raise Misuse(f"{self.name}: messages are moved into a queue of its own, not into a macro queue")
-        self._home(message).move(message, to=to)
-
-    def extend(self, message: Message, seconds: float) -> None:
-        self._home(message).extend(message, seconds)
-
-    def unget(self, messages: Iterable[Message]) -> None:
-        for home, some in self._by_home(messages)[0].values():
-            home.unget(some)
-
-    async def aack(self, message: Message, *, durable: bool = False) -> None:
-        await self._home(message).aack(message, durable=durable)
-
-    async def aack_many(self, messages: Iterable[Message], *, durable: bool = False) -> None:
-        homes, lost = self._by_home(messages)
-        for home, some in homes.values():
-            try:
-                await home.aack_many(some, durable=durable)
-            except LeaseLost as error:
-                lost = lost or error
-        if lost is not None:
-            raise lost
-
-    async def arelease(self, message: Message, *, delay: Any = None) -> None:
-        await self._home(message).arelease(message, delay=delay)
-
-    async def afail(self, message: Message, error: BaseException | str | None = None, *, delay: Any = None) -> None:
-        await self._home(message).afail(message, error, delay=delay)
-
-    async def aextend(self, message: Message, seconds: float) -> None:
-        await self._home(message).aextend(message, seconds)
-
     # ------------------------------------------------------------ a look inside: that of all members
 
     def _queues(self) -> list[TimeQueue]:
@@ -527,9 +459,15 @@ class MacroQueue:
         """Remove every message that waits in any member now; how many."""
         return sum(queue.purge() for queue in self._queues())
 
-    def redrive(self, **options: Any) -> int:
+    def redrive(self, *, limit: int | None = None, progress: Callable[[int], None] | None = None, **wanted: Any) -> int:
         """Bring dead letters back, each into the member that it came from; how many."""
-        return sum(queue.redrive(**options) for queue in self._queues())
+        done = 0
+        for queue in self._queues():
+            before = done
+            told = None if progress is None else lambda count, before=before: progress(before + count)
+            left = None if limit is None else limit - done
+            done += queue.redrive(limit=left, progress=told, **wanted) if left is None or left > 0 else 0
+        return done
 
     def sync_index(self) -> None:
         for queue in self._queues():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.errors import Misuse, PenstockError, QueueNotFound
+from penstock.errors import Misuse, PenstockError, QueueClosed, QueueNotFound
 from penstock.manager.directory import Entry, FileDirectory
 from penstock.manager.membership import MacroOptions
 from penstock.manager.policies import Head, levels_of
@@ -58,6 +58,9 @@ class MemberQueue(Protocol):
     def gauge(self) -> Gauge: ...
     def is_due(self, now_us: int) -> bool:
         """A hint, for the price of a few loads."""
+
+    def probe(self) -> Probe:
+        """``is_due`` at its quickest, with the time; not 0 if something is. Good until it is closed, or a fork."""
 
     def stirs(self) -> bool:
         """Whether something may come back by itself: somebody has messages, or died with them."""
@@ -111,6 +114,14 @@ class Outage:
             self.error = None
 
 
+Probe = Callable[[int], int]
+
+
+def no_probe(now_us: int) -> int:
+    """That of a member that is not open."""
+    return 0
+
+
 class Node:
     """A member at its place: a queue, or a macro queue."""
 
@@ -158,6 +169,8 @@ class Group(Node):
         self.last = -1  # the member that a message came from last
         self.next = 0  # the member that a message goes to next, in turn
         self.elsewhere: list[int] = []  # of each member, messages that went to others since it had one
+        self.probes: list[Probe] = []  # of each member, where a look at each is all that it takes; made when needed
+        self.turns: dict[int, list[int]] = {}  # by the member that was last: the order in which they are looked at
 
     def leaves(self) -> list[Leaf]:
         return [leaf for node in self.nodes for leaf in ([node] if isinstance(node, Leaf) else node.leaves())]
@@ -177,21 +190,20 @@ class Members:
         self._leaves: dict[str, Leaf] = {}
         self._retired: list[Leaf] = []
         self._changes = SharedCounter(path.parent / CHANGES)
+        self._closed = False
         self._seen = -1
-        self._look_at_s = 0.0
-        self._retry_at_s: float | None = None
+        self._fresh_until_s = 0.0
         self.version = 0  # grows when members come or go
         self.root = Group(path.name, path, "", MacroOptions())
         self.leaves: list[Leaf] = []
 
     def is_stale(self) -> bool:
-        if self._changes.value() != self._seen:
-            return True
-        now_s = time.monotonic()
-        return now_s >= self._look_at_s or (self._retry_at_s is not None and now_s >= self._retry_at_s)
+        return self._changes.value() != self._seen or time.monotonic() >= self._fresh_until_s
 
     def current(self) -> Group:
         """The tree as the root has it now."""
+        if self._closed:
+            raise QueueClosed(f"{self._path}: this queue object is closed")
         if self.is_stale():
             with self._mutex:
                 if self.is_stale():
@@ -216,9 +228,8 @@ class Members:
         self._retired += gone
         self._close_retired()
         self._seen = seen
-        self._look_at_s = time.monotonic() + LOOK_S
         closed = any(leaf.member is None for leaf in known.values())
-        self._retry_at_s = time.monotonic() + RETRY_S if closed or self._retired else None
+        self._fresh_until_s = time.monotonic() + (RETRY_S if closed or self._retired else LOOK_S)
 
     def _group(self, entry: Entry, before: dict[str, Group], known: dict[str, Leaf]) -> Group:
         assert entry.macro is not None
@@ -268,7 +279,7 @@ class Members:
         """Its files are gone: what it had is of no use any more."""
         with self._mutex:
             member, leaf.member = leaf.member, None
-            self._retry_at_s = time.monotonic() + RETRY_S
+            self._fresh_until_s = min(self._fresh_until_s, time.monotonic() + RETRY_S)
             self.version += 1
         leaf.opening.begin(leaf.name, "all calls", error)
         if member is not None:
@@ -302,11 +313,14 @@ class Members:
                 except (PenstockError, OSError) as error:
                     first = first or error
                 leaf.member = None
+            self._closed = True
+            self._fresh_until_s = 0.0
             if first is not None:
                 raise first
 
     def after_fork_in_child(self) -> None:
         self._mutex = threading.RLock()
+        self._fresh_until_s = 0.0  # what was made for the parent's members is made anew
 
 
 def notice_of(path: Path) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import Misuse, PenstockError, QueueBusy
 from penstock.manager.alarm import SLEEP_MAX_S, Alarm
-from penstock.manager.members import Asked, Group, Leaf, Members, notice_of
+from penstock.manager.members import Asked, Group, Leaf, Members, Probe, no_probe, notice_of
 from penstock.manager.policies import by_age, by_message_priority, by_turns
 from penstock.message import Message
 from penstock.store.files import Clock
@@ -25,6 +25,7 @@ from penstock.timequeue.leases import Look
 
 TEND_S = 1.0  # so often, at most, members are looked at for what comes back by itself
 VIGILS_MAX = 64  # of receivers that choose: others are forgotten, and ask anew
+TURNS_KEPT_MAX = 64  # members: of so many it is known in which order they come after each
 FEW = 8  # members that are awake: with more, or where macro queues nest, all are gone over
 IN_ORDER = ("message-priority", "oldest")  # the policies that choose by messages
 
@@ -102,6 +103,35 @@ class Receiving:
                 self.sleep(look.seen, look.sleep_s)
             if deadline is not None:
                 left_s = max(deadline - time.monotonic(), 0.0)
+
+    def one(self, group: Group, lease_us: int | None) -> Message | None:
+        """The next message, where a look at each member is all that it takes; None: ``receive`` finds out why."""
+        if not group.is_flat or group.options.consuming in IN_ORDER or not group.active:
+            return None
+        if time.monotonic() >= self._tend_at_s:
+            return None
+        self.alarm.hear()
+        probes = group.probes or self._probed(group)
+        now_us = self._clock.wall_us()
+        for n in group.turns.get(group.last) or self._turns(group):
+            if probes[n](now_us):
+                leaf = group.nodes[n]
+                found = self._take(leaf, 1, lease_us, None) if isinstance(leaf, Leaf) and leaf.may_give else None
+                if found:
+                    group.last = n
+                    return found[0]
+        return None
+
+    def _probed(self, group: Group) -> list[Probe]:
+        leaves = [node for node in group.nodes if isinstance(node, Leaf)]
+        group.probes = [leaf.member.probe() if leaf.member is not None else no_probe for leaf in leaves]
+        return group.probes
+
+    def _turns(self, group: Group) -> list[int]:
+        found = by_turns(group.levels, group.last)
+        if len(group.nodes) <= TURNS_KEPT_MAX:
+            group.turns[group.last] = found
+        return found
 
     def _require_one(self) -> None:
         """Where no member works at all, nobody can say that nothing is due."""

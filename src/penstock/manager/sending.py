@@ -37,10 +37,12 @@ class Refusals:
 
     def tell(self, name: str) -> NoReturn:
         """A full one may take it later; another error is told only if there is none."""
-        error = self.full or self.other
-        if error is None:
-            raise QueueInactive(name, call="put: no member takes messages now, and it")
-        raise error
+        full = self.full
+        if full is not None:
+            raise QueueFull(name, which=full.which, size=full.size, wanted=full.wanted) from full
+        if self.other is not None:
+            raise self.other
+        raise QueueInactive(name, call="put into any member")
 
 
 class Sending:
@@ -68,6 +70,13 @@ class Sending:
         if timeout_s is None or refusals.full is None:
             refusals.tell(self._name)
         return self._put_when_room(work, timeout_s, dedup_id, again)
+
+    def first(self, group: Group) -> Leaf | None:
+        """The member to try, where there is nothing to decide: the first. None: ``put`` decides."""
+        if group.options.producing != "first-available" or not group.nodes or not group.active:
+            return None
+        node = group.nodes[0]
+        return node if isinstance(node, Leaf) and node.may_take else None
 
     def _put_when_room(
         self,

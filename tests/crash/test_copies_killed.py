@@ -1,0 +1,128 @@
+"""Kill -9 at every store and effect of a copy to all members of a macro queue: all of them have it, or none, as soon as
+somebody opens the macro queue; and whoever completes it may be killed as well."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import MacroQueue, QueueManager
+from tests.crash.rig import STEPS_MAX, contents, killed_at
+from tests.snapshot import FAST, Snapshot
+from tests.thoroughness import IN_FULL
+
+MEMBERS = ["a", "b", "c"]
+BEFORE = [b"before"]
+BATCH = [b"one", b"s" * 900, b"three"]
+SMALL: dict[str, Any] = {"depth": 20, "data_bytes": 16 << 10, "spill_bytes": 500}
+STRIDE = 1 if IN_FULL else 23  # of the steps at which it is killed: a copy to three members has some hundred
+
+
+class Saved:
+    """A root as it was. The macro queue's own files are those of copies under way."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._members = [Snapshot(root / name) for name in MEMBERS]
+
+    def restored(self) -> Path:
+        for member in self._members:
+            member.put_back()
+        for file in (self._root / "all").glob("copy*"):
+            file.unlink()
+        return self._root
+
+
+@pytest.fixture(scope="module")
+def saved() -> Iterator[Saved]:
+    with tempfile.TemporaryDirectory(prefix="penstock-copies-", dir=FAST) as folder:
+        root = Path(folder) / "root"
+        with QueueManager(root) as manager:
+            for name in MEMBERS:
+                manager.create(name, **SMALL)
+            manager.create_macro("all", MEMBERS, producing="copy-to-all")
+            with manager.open("all") as q:
+                q.put(BEFORE[0])  # the publisher is known
+        yield Saved(root)
+
+
+def copy(durability: str) -> Callable[[Path], None]:
+    def work(root: Path) -> None:
+        MacroQueue(root / "all", busy_s=2).put_many(BATCH, durability=durability)
+
+    return work
+
+
+def completed(root: Path) -> list[list[bytes]]:
+    """What each member has once somebody has opened the macro queue."""
+    with MacroQueue(root / "all", busy_s=2):
+        pass
+    assert not (root / "all" / "copy").exists()
+    return [contents(root / name) for name in MEMBERS]
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_killed_anywhere_all_members_have_a_copy_or_none(durability: str, saved: Saved) -> None:
+    outcomes = set()
+    for step in range(1, STEPS_MAX, STRIDE):
+        root = saved.restored()
+        died = killed_at(step, copy(durability), lambda: root)  # noqa: B023
+        found = completed(root)
+        assert found in ([BEFORE] * 3, [BEFORE + BATCH] * 3), (step, found)
+        outcomes.add(len(found[0]))
+        if not died:
+            assert found == [BEFORE + BATCH] * 3
+            break
+    else:
+        raise AssertionError("a copy has no end")
+    assert outcomes == {1, 4}
+
+
+def test_who_completes_a_copy_may_be_killed_too(saved: Saved) -> None:
+    decided = 0
+    for step in range(1, STEPS_MAX, 3 * STRIDE):
+        root = saved.restored()
+        if not killed_at(step, copy("commit"), lambda: root):  # noqa: B023
+            break
+        if not (root / "all" / "copy").exists():
+            continue
+        decided += 1
+        for again in range(1, STEPS_MAX, 3 * STRIDE):
+            if not killed_at(again, lambda path: MacroQueue(path / "all", busy_s=2).close(), lambda: root):  # noqa: B023
+                break
+        assert completed(root) == [BEFORE + BATCH] * 3, step
+    assert decided > 0
+
+
+def test_what_comes_after_a_killed_copy_comes_after_it(saved: Saved) -> None:
+    root = saved.restored()
+    for step in range(1, STEPS_MAX, STRIDE):
+        root = saved.restored()
+        killed_at(step, copy("commit"), lambda: root)  # noqa: B023
+        if (root / "all" / "copy").exists():
+            break
+    with MacroQueue(root / "all", busy_s=2) as q:
+        q.put(b"next")
+    assert [contents(root / name) for name in MEMBERS] == [[*BEFORE, *BATCH, b"next"]] * 3
+
+
+def test_a_copy_that_finds_a_member_full_leaves_nothing_anywhere(tmp_path: Path) -> None:
+    with QueueManager(tmp_path) as manager:
+        for name in MEMBERS:
+            manager.create(name, **{**SMALL, "depth": 2 if name == "c" else 20})
+        manager.create_macro("all", MEMBERS, producing="copy-to-all")
+        with manager.open("all") as q, manager.open("c") as c:
+            q.put(b"first")
+            c.put(b"in the way")
+            with pytest.raises(penstock.QueueFull):
+                q.put(b"second")
+            with pytest.raises(penstock.QueueFull):
+                q.put(b"second", timeout=0.05)
+            assert [contents(tmp_path / name) for name in ("a", "b")] == [[b"first"]] * 2
+            c.get().ack()
+            q.put(b"second")
+    assert [contents(tmp_path / name) for name in ("a", "b")] == [[b"first", b"second"]] * 2
+    assert contents(tmp_path / "c") == [b"in the way", b"second"]
