@@ -12,7 +12,7 @@ import penstock
 from tests.conftest import Queues
 
 pytest.importorskip("pyspark")
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
 from tests.spark.test_stream_read import Sink, available_now
 
@@ -84,3 +84,20 @@ def test_a_macro_queue_is_a_stream_of_all_its_members(spark: Any, root: penstock
     assert sink.bodies[-1] == b"later" and len(sink.bodies) == 11 and left(root) == [0, 0, 0]
     said = query.lastProgress["sources"][0]["latestOffset"]
     assert '"members": 3' in said or '"members":3' in said
+
+
+def test_a_job_by_name_goes_to_one_member_and_a_stream_goes_on_behind_it(
+    spark: Any, root: penstock.QueueManager, tmp_path: Path
+) -> None:
+    root.create_macro("some", ["b", "c"], producing="shortest")
+    frame = spark.createDataFrame([("x",), ("y",)], "body string")
+    writer = frame.write.format("penstock").mode("append").options(root=str(root.root), queue="some")
+    writer.save()
+    assert left(root) == [5, 5, 2]
+    stream = load(spark, root, "a", stream=True, receiver="r").select("body").writeStream.format("penstock")
+    stream = stream.options(root=str(root.root), queue="some", checkpointLocation=str(tmp_path / "checkpoint"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert left(root) == [0, 5, 7]
+    with pytest.raises(PySparkException, match="c: deactivated: put_many"):
+        root.deactivate("c")
+        writer.options(queue="c").save()

@@ -40,10 +40,7 @@ def test_names_are_not_case_sensitive_and_defaults_are_filled_in() -> None:
     [
         ({}, "option path is missing"),
         ({"path": ""}, "option path must not be empty"),
-        (
-            {"path": "q", "pathes": "x", "a": "1"},
-            "unknown option a, pathes; the options of penstock are path, root, queue",
-        ),
+        ({"path": "q", "pathes": "x", "a": "1"}, "unknown option a, pathes; the options of penstock are path, root"),
         ({"path": "q", "partitions": "two"}, "option partitions must be a whole number from 0 to 100000, not 'two'"),
         ({"path": "q", "batchRows": "²"}, "option batchRows must be a whole number"),
         ({"path": "q", "busyTimeout": "nan"}, "option busyTimeout must be a number of seconds"),
