@@ -12,7 +12,7 @@ import penstock
 from penstock import LeaseLost
 from penstock.timequeue import combined, resize_queue, restore_queue
 from tests.conftest import Queues, SimulatedClock
-from tests.contract.test_queue_contract import Local, kind, take  # noqa: F401
+from tests.contract.test_queue_contract import Local, Macro, kind, take  # noqa: F401
 
 # ruff: noqa: F811 (the fixtures)
 
@@ -159,6 +159,8 @@ def test_rates_do_not_mind_a_wall_clock_that_jumps(kind: Local, clock: Simulated
 
 
 def test_clients_are_known_by_what_they_have_done(kind: Local) -> None:
+    if isinstance(kind, Macro):
+        pytest.skip("a client of a macro queue is one of each of its members, and counted there")
     producer = kind.make()
     consumer, both, neither = (kind.peer(producer) for _ in range(3))
     producer.put(b"a")
