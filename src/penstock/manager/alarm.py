@@ -41,7 +41,7 @@ class Alarm:
 
     def hear(self) -> None:
         """What has come until now, without waiting."""
-        if self._watches is not None:
+        if self._watches is not None:  # somebody has slept
             with self._told:
                 self._hear()
 

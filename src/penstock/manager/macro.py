@@ -82,7 +82,7 @@ class MacroQueue(Finishing):
             self._consumer = Receiving(self.name, self._members, self._clock, self._finish_copies)
             self._sending = Sending(self.name, self._members, self._consumer.alarm, self._consumer.watch)
             self._copies: dict[str, Copies] = {}
-            self._finish_at_s = 0.0
+            self._look_at_s = 0.0
             self._mine()
         except BaseException:
             self._leave()
@@ -111,21 +111,21 @@ class MacroQueue(Finishing):
 
     def _mine(self) -> Group:
         """The members as they are now; after a fork, ours."""
-        if not self._members.is_stale() and self._here is not None and time.monotonic() < self._finish_at_s:
+        now_s = time.monotonic()
+        if now_s < self._look_at_s and not self._members.is_told() and self._here is not None:
             return self._members.root
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
         if self._here is None:  # in the child of a fork
             self._enter()
         group = self._members.current()
-        if time.monotonic() >= self._finish_at_s:
-            self._members.lose_gone()
-            self._finish_copies(group)
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + TEND_S
+            self._consumer.tend(now_s)
         return group
 
     def _finish_copies(self, group: Group) -> None:
-        """What one that was killed has decided and not done, once a second."""
-        self._finish_at_s = time.monotonic() + TEND_S
+        """What one that was killed has decided and not done."""
         for each in _groups(group):
             copies = self._copies_of(each)
             if copies.is_unfinished():
@@ -218,10 +218,10 @@ class MacroQueue(Finishing):
 
         group = self._mine()
         seconds = None if timeout is None else check_seconds("timeout", timeout)
-        first = self._sending.first(group) if not options.get("dedup_id") else None
-        if first is not None and first.member is not None:
+        first = group.first
+        if first is not None and first.takes.error is None and first.active and "dedup_id" not in options:
             try:
-                found: str = first.member.queue.put(body, durability=durability, **options)
+                found: str = _queue(first).put(body, durability=durability, **options)
                 return found
             except (PenstockError, OSError):
                 pass  # what there is to say of it is found out below
@@ -339,8 +339,8 @@ class MacroQueue(Finishing):
         group = self._mine()
         wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
         lease_us = None if lease is None else _lease_us(lease)
+        asked = None
         if type is None and key is None:
-            asked = None
             message = self._consumer.one(group, lease_us)
             if message is not None:
                 return message
