@@ -24,12 +24,14 @@ class Alarm:
         self._told = threading.Condition()
         self._watches: Watches | None = None
         self._polling = False
+        self.is_watching = False  # somebody has slept, and there may be news
         self.count = 0
 
     def watch(self, paths: Iterable[Path]) -> None:
         with self._told:
             if self._watches is None:
                 self._watches = Watches()
+                self.is_watching = True
             for path in paths:
                 self._watches.add(path)
 

@@ -111,9 +111,9 @@ class MacroQueue(Finishing):
 
     def _mine(self) -> Group:
         """The members as they are now; after a fork, ours."""
-        now_s = time.monotonic()
-        if now_s < self._look_at_s and not self._members.is_told() and self._here is not None:
-            return self._members.root
+        members, now_s = self._members, time.monotonic()
+        if now_s < self._look_at_s and members.words[0] == members.seen and self._here is not None:
+            return members.root
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
         if self._here is None:  # in the child of a fork
@@ -221,8 +221,9 @@ class MacroQueue(Finishing):
         first = group.first
         if first is not None and first.takes.error is None and first.active and "dedup_id" not in options:
             try:
-                found: str = _queue(first).put(body, durability=durability, **options)
-                return found
+                if durability is None and not options:
+                    return _queue(first).put(body)
+                return _queue(first).put(body, durability=durability, **options)
             except (PenstockError, OSError):
                 pass  # what there is to say of it is found out below
 
@@ -337,16 +338,16 @@ class MacroQueue(Finishing):
         """The next message that is due, of the member that ``consuming`` says; waits for one in any of them, up to
         ``timeout`` seconds, then raises ``QueueEmpty``."""
         group = self._mine()
-        wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
         lease_us = None if lease is None else _lease_us(lease)
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
         asked = None
-        if type is None and key is None:
-            message = self._consumer.one(group, lease_us)
+        if type is not None or key is not None:
+            asked = self._chosen(type, key)
+        elif group.quick is not None:
+            message = self._consumer.one(group, group.quick, lease_us)
             if message is not None:
                 return message
-        else:
-            asked = self._chosen(type, key)
-        found = self._consumer.receive(1, wait_s, lease_us, asked)
+        found = self._consumer.receive(1, seconds if block else 0.0, lease_us, asked)
         if not found:
             raise QueueEmpty(self.name)
         return found[0]

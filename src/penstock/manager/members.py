@@ -193,8 +193,9 @@ class Members:
         self._leaves: dict[str, Leaf] = {}
         self._retired: list[Leaf] = []
         self._changes = SharedCounter(path.parent / CHANGES)
+        self.words = self._changes.words  # for those who look at every call
         self._closed = False
-        self._seen = -1
+        self.seen = -1
         self._fresh_until_s = 0.0
         self.version = 0  # grows when members come or go
         self.root = Group(path.name, path, "", MacroOptions())
@@ -202,7 +203,7 @@ class Members:
 
     def is_told(self) -> bool:
         """Whether somebody has changed something since."""
-        return self._changes.value() != self._seen
+        return self._changes.value() != self.seen
 
     def is_stale(self) -> bool:
         return self.is_told() or time.monotonic() >= self._fresh_until_s
@@ -235,7 +236,7 @@ class Members:
         self.root, self.leaves = root, root.leaves()
         self._retired += gone
         self._close_retired()
-        self._seen = seen
+        self.seen = seen
         closed = any(leaf.member is None for leaf in known.values())
         self._fresh_until_s = time.monotonic() + (RETRY_S if closed or self._retired else LOOK_S)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import Misuse, PenstockError, QueueBusy
 from penstock.manager.alarm import SLEEP_MAX_S, Alarm
-from penstock.manager.members import Asked, Group, Leaf, Members, notice_of
+from penstock.manager.members import Asked, Group, Leaf, Members, Quick, notice_of
 from penstock.manager.membership import IN_ORDER
 from penstock.manager.policies import by_age, by_message_priority, by_turns
 from penstock.message import Message
@@ -105,12 +105,10 @@ class Receiving:
             if deadline is not None:
                 left_s = max(deadline - time.monotonic(), 0.0)
 
-    def one(self, group: Group, lease_us: int | None) -> Message | None:
+    def one(self, group: Group, quick: list[Quick], lease_us: int | None) -> Message | None:
         """The next message, where a look at each member is all that it takes; None: ``receive`` finds out why."""
-        quick = group.quick
-        if quick is None:
-            return None
-        self.alarm.hear()
+        if self.alarm.is_watching:
+            self.alarm.hear()
         now_us = self._clock.wall_us()
         for n in group.turns.get(group.last) or self._turns(group):
             due, receive, own_lease_us, leaf = quick[n]
