@@ -5,7 +5,7 @@ ctypedef unsigned long long u64
 @cython.final
 @cython.freelist(64)
 cdef class Message:
-    cdef object _receiver
+    cdef readonly object _receiver
     cdef readonly int _codec
     cdef bytes _meta_bytes
     cdef object _meta

@@ -24,12 +24,14 @@ class Alarm:
         self._told = threading.Condition()
         self._watches: Watches | None = None
         self._polling = False
+        self.is_watching = False  # somebody has slept, and there may be news
         self.count = 0
 
     def watch(self, paths: Iterable[Path]) -> None:
         with self._told:
             if self._watches is None:
                 self._watches = Watches()
+                self.is_watching = True
             for path in paths:
                 self._watches.add(path)
 
@@ -41,7 +43,7 @@ class Alarm:
 
     def hear(self) -> None:
         """What has come until now, without waiting."""
-        if self._watches is not None:
+        if self._watches is not None:  # somebody has slept
             with self._told:
                 self._hear()
 

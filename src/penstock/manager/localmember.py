@@ -4,9 +4,10 @@ lock, and turns at it. Never decides which member is asked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from penstock.manager.members import Asked, Probe
+from penstock.manager.members import Asked
 from penstock.manager.policies import Head
 from penstock.message import Message
 from penstock.store import layout as L
@@ -38,8 +39,8 @@ class LocalMember:
     def is_due(self, now_us: int) -> bool:
         return self.queue._mine().kernel.due(now_us) != 0
 
-    def probe(self) -> Probe:
-        return self.queue._mine().kernel.due
+    def quick(self) -> tuple[Callable[[int], int], Callable[[int, float, int], list[Message]]]:
+        return self.queue._mine().kernel.due, self.queue._consumer.receive
 
     def stirs(self) -> bool:
         get = self.queue._mine().kernel.get

@@ -89,7 +89,7 @@ class MacroQueue(Finishing):
                 self.name, self._sending, lambda route: _queue(route.leaves[0]), self._copy, self._mine
             )
             self._copies: dict[str, Copies] = {}
-            self._finish_at_s = 0.0
+            self._look_at_s = 0.0
             self._mine()
         except BaseException:
             self._leave()
@@ -118,21 +118,21 @@ class MacroQueue(Finishing):
 
     def _mine(self) -> Group:
         """The members as they are now; after a fork, ours."""
-        if not self._members.is_stale() and self._here is not None and time.monotonic() < self._finish_at_s:
-            return self._members.root
+        members, now_s = self._members, time.monotonic()
+        if now_s < self._look_at_s and members.words[0] == members.seen and self._here is not None:
+            return members.root
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
         if self._here is None:  # in the child of a fork
             self._enter()
         group = self._members.current()
-        if time.monotonic() >= self._finish_at_s:
-            self._members.lose_gone()
-            self._finish_copies(group)
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + TEND_S
+            self._consumer.tend(now_s)
         return group
 
     def _finish_copies(self, group: Group) -> None:
-        """What one that was killed has decided and not done, once a second."""
-        self._finish_at_s = time.monotonic() + TEND_S
+        """What one that was killed has decided and not done."""
         for each in _groups(group):
             copies = self._copies_of(each)
             if copies.is_unfinished():
@@ -235,11 +235,12 @@ class MacroQueue(Finishing):
 
         group = self._mine()
         seconds = None if timeout is None else check_seconds("timeout", timeout)
-        first = self._sending.first(group) if not options.get("dedup_id") else None
-        if first is not None and first.member is not None:
+        first = group.first
+        if first is not None and first.takes.error is None and first.active and "dedup_id" not in options:
             try:
-                found: str = first.member.queue.put(body, durability=durability, **options)
-                return found
+                if durability is None and not options:
+                    return _queue(first).put(body)
+                return _queue(first).put(body, durability=durability, **options)
             except (PenstockError, OSError):
                 pass  # what there is to say of it is found out below
 
@@ -399,16 +400,16 @@ class MacroQueue(Finishing):
         """The next message that is due, of the member that ``consuming`` says; waits for one in any of them, up to
         ``timeout`` seconds, then raises ``QueueEmpty``."""
         group = self._mine()
-        wait_s = 0.0 if not block else None if timeout is None else check_seconds("timeout", timeout)
         lease_us = None if lease is None else _lease_us(lease)
-        if type is None and key is None:
-            asked = None
-            message = self._consumer.one(group, lease_us)
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
+        asked = None
+        if type is not None or key is not None:
+            asked = self._chosen(type, key)
+        elif group.quick is not None:
+            message = self._consumer.one(group, group.quick, lease_us)
             if message is not None:
                 return message
-        else:
-            asked = self._chosen(type, key)
-        found = self._consumer.receive(1, wait_s, lease_us, asked)
+        found = self._consumer.receive(1, seconds if block else 0.0, lease_us, asked)
         if not found:
             raise QueueEmpty(self.name)
         return found[0]

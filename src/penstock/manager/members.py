@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import Misuse, PenstockError, QueueClosed, QueueNotFound
 from penstock.manager.directory import Entry, FileDirectory
-from penstock.manager.membership import MacroOptions
+from penstock.manager.membership import IN_ORDER, MacroOptions
 from penstock.manager.policies import Head, levels_of
 from penstock.manager.root import CHANGES
 from penstock.message import Message
@@ -59,8 +59,9 @@ class MemberQueue(Protocol):
     def is_due(self, now_us: int) -> bool:
         """A hint, for the price of a few loads."""
 
-    def probe(self) -> Probe:
-        """``is_due`` at its quickest, with the time; not 0 if something is. Good until it is closed, or a fork."""
+    def quick(self) -> tuple[Callable[[int], int], Callable[[int, float, int], list[Message]]]:
+        """``is_due`` and ``take`` at their quickest: with the time, not 0 if something is due; with how many, 0.0 and
+        the lease. Good until it is closed, or a fork."""
 
     def stirs(self) -> bool:
         """Whether something may come back by itself: somebody has messages, or died with them."""
@@ -114,14 +115,6 @@ class Outage:
             self.error = None
 
 
-Probe = Callable[[int], int]
-
-
-def no_probe(now_us: int) -> int:
-    """That of a member that is not open."""
-    return 0
-
-
 class Node:
     """A member at its place: a queue, or a macro queue."""
 
@@ -169,11 +162,21 @@ class Group(Node):
         self.last = -1  # the member that a message came from last
         self.next = 0  # the member that a message goes to next, in turn
         self.elsewhere: list[int] = []  # of each member, messages that went to others since it had one
-        self.probes: list[Probe] = []  # of each member, where a look at each is all that it takes; made when needed
+        self.quick: list[Quick] | None = None  # of each member, where a look at each is all that it takes
+        self.first: Leaf | None = None  # the member that takes a message, where there is nothing to decide
         self.turns: dict[int, list[int]] = {}  # by the member that was last: the order in which they are looked at
 
     def leaves(self) -> list[Leaf]:
         return [leaf for node in self.nodes for leaf in ([node] if isinstance(node, Leaf) else node.leaves())]
+
+
+class Quick(NamedTuple):
+    """A member for those who have nothing to decide."""
+
+    due: Callable[[int], int]
+    receive: Callable[[int, float, int], list[Message]]
+    lease_us: int
+    leaf: Leaf
 
 
 Open = Callable[[Path], MemberQueue]
@@ -190,15 +193,20 @@ class Members:
         self._leaves: dict[str, Leaf] = {}
         self._retired: list[Leaf] = []
         self._changes = SharedCounter(path.parent / CHANGES)
+        self.words = self._changes.words  # for those who look at every call
         self._closed = False
-        self._seen = -1
+        self.seen = -1
         self._fresh_until_s = 0.0
         self.version = 0  # grows when members come or go
         self.root = Group(path.name, path, "", MacroOptions())
         self.leaves: list[Leaf] = []
 
+    def is_told(self) -> bool:
+        """Whether somebody has changed something since."""
+        return self._changes.value() != self.seen
+
     def is_stale(self) -> bool:
-        return self._changes.value() != self._seen or time.monotonic() >= self._fresh_until_s
+        return self.is_told() or time.monotonic() >= self._fresh_until_s
 
     def current(self) -> Group:
         """The tree as the root has it now."""
@@ -224,10 +232,11 @@ class Members:
         self._leaves = known
         if gone or {leaf.name for leaf in self.leaves} != known.keys():
             self.version += 1
+        root.quick = _quick(root)
         self.root, self.leaves = root, root.leaves()
         self._retired += gone
         self._close_retired()
-        self._seen = seen
+        self.seen = seen
         closed = any(leaf.member is None for leaf in known.values())
         self._fresh_until_s = time.monotonic() + (RETRY_S if closed or self._retired else LOOK_S)
 
@@ -251,6 +260,8 @@ class Members:
         by_priority = group.options.consuming == "member-priority"
         group.levels = levels_of([node.priority if by_priority else 0 for node in group.nodes])
         group.is_flat = all(isinstance(node, Leaf) for node in group.nodes)
+        if group.options.producing == "first-available" and group.active and group.nodes:
+            group.first = group.nodes[0] if isinstance(group.nodes[0], Leaf) else None
         group.elsewhere = [0] * len(group.nodes)
         old = before.get(group.name)
         if old is not None and [node.name for node in old.nodes] == [node.name for node in group.nodes]:
@@ -284,6 +295,7 @@ class Members:
         error = QueueNotFound(f"{leaf.path}: its files are gone, or others are there")
         with self._mutex:
             member, leaf.member = leaf.member, None
+            self.root.quick = None
             self._fresh_until_s = min(self._fresh_until_s, time.monotonic() + RETRY_S)
             self.version += 1
         leaf.opening.begin(leaf.name, "all calls", error)
@@ -326,6 +338,16 @@ class Members:
     def after_fork_in_child(self) -> None:
         self._mutex = threading.RLock()
         self._fresh_until_s = 0.0  # what was made for the parent's members is made anew
+
+
+def _quick(group: Group) -> list[Quick] | None:
+    """None where more than a look at each member is needed: the policy compares messages, or macro queues are in it."""
+    if not group.active or group.options.consuming in IN_ORDER:
+        return None
+    leaves = [node for node in group.nodes if isinstance(node, Leaf) and node.member is not None and node.active]
+    if len(leaves) < len(group.nodes):
+        return None
+    return [Quick(*leaf.member.quick(), leaf.member.lease_us, leaf) for leaf in leaves if leaf.member is not None]
 
 
 def notice_of(path: Path) -> Path:

@@ -21,6 +21,7 @@ PRODUCING = ("first-available", "copy-to-all", "fastest", "shortest", "round-rob
 CONSUMING = ("member-priority", "message-priority", "oldest", "round-robin")
 POLICIES = {"producing": PRODUCING, "consuming": CONSUMING}
 COPY_TO_ALL = "copy-to-all"
+IN_ORDER = ("message-priority", "oldest")  # the policies that compare messages
 
 MEMBERS_MAX = 1000  # each is an open queue of every process that has the macro queue open
 DEPTH_MAX = 8  # macro queues in macro queues: more is a mistake, and a look goes through all of them

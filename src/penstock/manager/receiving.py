@@ -16,7 +16,8 @@ from typing import Any
 
 from penstock.errors import Misuse, PenstockError, QueueBusy
 from penstock.manager.alarm import SLEEP_MAX_S, Alarm
-from penstock.manager.members import Asked, Group, Leaf, Members, Probe, no_probe, notice_of
+from penstock.manager.members import Asked, Group, Leaf, Members, Quick, notice_of
+from penstock.manager.membership import IN_ORDER
 from penstock.manager.policies import by_age, by_message_priority, by_turns
 from penstock.message import Message
 from penstock.store.files import Clock
@@ -27,7 +28,6 @@ TEND_S = 1.0  # so often, at most, members are looked at for what comes back by 
 VIGILS_MAX = 64  # of receivers that choose: others are forgotten, and ask anew
 TURNS_KEPT_MAX = 64  # members: of so many it is known in which order they come after each
 FEW = 8  # members that are awake: with more, or where macro queues nest, all are gone over
-IN_ORDER = ("message-priority", "oldest")  # the policies that choose by messages
 
 
 class Found:
@@ -105,28 +105,25 @@ class Receiving:
             if deadline is not None:
                 left_s = max(deadline - time.monotonic(), 0.0)
 
-    def one(self, group: Group, lease_us: int | None) -> Message | None:
+    def one(self, group: Group, quick: list[Quick], lease_us: int | None) -> Message | None:
         """The next message, where a look at each member is all that it takes; None: ``receive`` finds out why."""
-        if not group.is_flat or group.options.consuming in IN_ORDER or not group.active:
-            return None
-        if time.monotonic() >= self._tend_at_s:
-            return None
-        self.alarm.hear()
-        probes = group.probes or self._probed(group)
+        if self.alarm.is_watching:
+            self.alarm.hear()
         now_us = self._clock.wall_us()
         for n in group.turns.get(group.last) or self._turns(group):
-            if probes[n](now_us):
-                leaf = group.nodes[n]
-                found = self._take(leaf, 1, lease_us, None) if isinstance(leaf, Leaf) and leaf.may_give else None
+            due, receive, own_lease_us, leaf = quick[n]
+            if due(now_us) and leaf.gives.error is None:
+                try:
+                    found = receive(1, 0.0, own_lease_us if lease_us is None else lease_us)
+                except Misuse:
+                    raise
+                except (PenstockError, OSError) as error:
+                    leaf.gives.begin(leaf.name, "get", error)
+                    continue
                 if found:
                     group.last = n
                     return found[0]
         return None
-
-    def _probed(self, group: Group) -> list[Probe]:
-        leaves = [node for node in group.nodes if isinstance(node, Leaf)]
-        group.probes = [leaf.member.probe() if leaf.member is not None else no_probe for leaf in leaves]
-        return group.probes
 
     def _turns(self, group: Group) -> list[int]:
         found = by_turns(group.levels, group.last)
@@ -153,7 +150,7 @@ class Receiving:
         if vigil.times:
             vigil.rouse(now_s)
         if now_s >= self._tend_at_s:
-            self._tend(now_s)
+            self.tend(now_s)
         for leaf, share in self._candidates(group, vigil, most, asked):
             found = self._take(leaf, share, lease_us, asked)
             if found:
@@ -320,7 +317,7 @@ class Receiving:
         for vigil in list(self._vigils.values()):
             vigil.awake.update(leaves)
 
-    def _tend(self, now_s: float) -> None:
+    def tend(self, now_s: float) -> None:
         """What comes back by itself, falls due soon, or is gone: a few loads for each member, once a second."""
         self._tend_at_s = now_s + TEND_S
         self._members.lose_gone()

@@ -71,13 +71,6 @@ class Sending:
             refusals.tell(self._name)
         return self._put_when_room(work, timeout_s, dedup_id, again)
 
-    def first(self, group: Group) -> Leaf | None:
-        """The member to try, where there is nothing to decide: the first. None: ``put`` decides."""
-        if group.options.producing != "first-available" or not group.nodes or not group.active:
-            return None
-        node = group.nodes[0]
-        return node if isinstance(node, Leaf) and node.may_take else None
-
     def _put_when_room(
         self,
         work: Callable[[Route], Result],

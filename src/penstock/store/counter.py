@@ -20,13 +20,13 @@ class SharedCounter:
         try:
             if os.fstat(fd).st_size < COUNTER_BYTES:
                 os.ftruncate(fd, COUNTER_BYTES)  # two who do it at once do the same
-            self._words = memoryview(mmap.mmap(fd, COUNTER_BYTES)).cast("Q")
+            self.words = memoryview(mmap.mmap(fd, COUNTER_BYTES)).cast("Q")
         finally:
             os.close(fd)
 
     def value(self) -> int:
-        return self._words[0]
+        return self.words[0]
 
     def advance(self) -> None:
         """To be called by one at a time."""
-        self._words[0] = (self._words[0] + 1) & 0xFFFFFFFFFFFFFFFF
+        self.words[0] = (self.words[0] + 1) & 0xFFFFFFFFFFFFFFFF
