@@ -17,8 +17,10 @@ LOCK = "lock"
 RENAME = "rename"
 UNLINK = "unlink"
 WAKE = "wake"
+SEND = "send"
+RECEIVE = "receive"
 
-FATAL = frozenset({WRITE, SYNC, UNLINK, WAKE, RENAME})  # where it makes a difference to be killed just before
+FATAL = frozenset({WRITE, SYNC, UNLINK, WAKE, RENAME, SEND, RECEIVE})  # where it makes a difference to be killed just before
 
 watching = False
 _fatal_step = 0
