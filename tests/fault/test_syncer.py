@@ -87,8 +87,8 @@ def test_producers_of_many_processes_never_sync_themselves(
             for i in range(20):
                 mine.put(b"%d" % i)
             mine.put_many([b"a", b"b", b"c"])
+            rig.observe(None)  # the next needs an index sync first, and closing is one
             mine.put_once(f"publisher-{os.getpid()}", 1, [b"d"])
-            rig.observe(None)  # closing it brings the index to disk
 
     children = [forked(produce) for _ in range(5)]
     assert [ended(pid) for pid in children] == [0] * 5
@@ -96,7 +96,7 @@ def test_producers_of_many_processes_never_sync_themselves(
     syncs, served = syncer.hear()
     stats = q.stats()
     assert (stats.waiting, stats.committed, served) == (5 * 24, 5 * 24, 5 * 22)
-    assert stats.syncs == syncs < 90, "with five at it, most syncs serve several"
+    assert syncs < 90, "with five at it, most syncs serve several"
     assert stats.followed == 5 * 22
 
 
