@@ -29,6 +29,7 @@ PAGES = [
     "docs/selecting.md",
     "docs/spark.md",
     "docs/stdlib.md",
+    "docs/sync.md",
 ]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from penstock.errors import PenstockError, QueueInUse, SyncFailed
 from penstock.store import fifos, syscalls
 from penstock.store import layout as L
-from penstock.store.files import make_folder, open_file
+from penstock.store.files import Clock, make_folder, open_file
 from penstock.timequeue.opened import OpenQueue
 from penstock.timequeue.syncbatches import Batches, Limits, State, Who
 from penstock.timequeue.syncframes import Confirmations, Request, Requests, answer_frame
@@ -70,17 +70,19 @@ class Answers:
 class QueueSyncer:
     """Serves one queue until it is told to stop, or a sync fails."""
 
-    def __init__(self, path: str | os.PathLike[str], limits: Limits | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], limits: Limits | None = None, *, clock: Clock | None = None
+    ) -> None:
         """``QueueInUse`` if another one serves it."""
         self._closing = contextlib.ExitStack()
         try:
-            self._open(path, limits or Limits())
+            self._open(path, limits or Limits(), clock)
         except BaseException:
             self._closing.close()
             raise
 
-    def _open(self, path: str | os.PathLike[str], limits: Limits) -> None:
-        queue = self._closing.enter_context(OpenQueue(path, busy_s=BUSY_S))
+    def _open(self, path: str | os.PathLike[str], limits: Limits, clock: Clock | None) -> None:
+        queue = self._closing.enter_context(OpenQueue(path, busy_s=BUSY_S, clock=clock))
         self.path = queue.path
         self._client = client = queue._mine()
         client.syncs.commits.require_working()
