@@ -58,7 +58,9 @@ def served(path: Path, options: list[str] | None) -> Iterator[None]:
         component.wait(SERVING_S)
 
 
-def rate(below: Path, *, producers: int, batch: int, seconds: float, body_bytes: int, options: list[str] | None) -> float:
+def rate(
+    below: Path, *, producers: int, batch: int, seconds: float, body_bytes: int, options: list[str] | None
+) -> float:
     """Messages a second that were confirmed in that time."""
     room = int(MESSAGES_A_SECOND_MAX[batch] * seconds) + producers * batch
     with scratch(below) as where:
@@ -119,9 +121,9 @@ def pauses(below: Path, *, seconds: float, body_bytes: int, options: list[str] |
     room = int(MESSAGES_A_SECOND_MAX[1] * seconds)
     with scratch(below) as where:
         path = where / "queue"
-        with penstock.create(path, slots=room, data_bytes=room * (body_bytes + RECORD_EXTRA_BYTES)) as queue:
-            with served(path, options):
-                return asyncio.run(_pauses(queue, seconds, numbered(0, body_bytes)))
+        data_bytes = room * (body_bytes + RECORD_EXTRA_BYTES)
+        with penstock.create(path, slots=room, data_bytes=data_bytes) as queue, served(path, options):
+            return asyncio.run(_pauses(queue, seconds, numbered(0, body_bytes)))
 
 
 async def _pauses(queue: penstock.TimeQueue, seconds: float, body: bytes) -> list[float]:

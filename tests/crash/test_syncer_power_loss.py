@@ -32,8 +32,8 @@ def folder() -> Iterator[Path]:
 
 
 class QueueDisk(Disk):
-    """The component is a thread of this process. While it works its clients wait, and while they work it waits, or is at
-    its pipes, of which no disk knows: so what happens to files has one order."""
+    """The component is a thread of this process. While it works its clients wait, and while they work it waits, or is
+    at its pipes, of which no disk knows: so what happens to files has one order."""
 
     def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
         if kind not in (rig.SEND, rig.RECEIVE):

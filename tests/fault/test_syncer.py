@@ -473,7 +473,7 @@ def test_a_failed_sync_reaches_every_waiter_and_is_final(queue: Queues, serve: C
 def test_a_sync_that_failed_while_the_component_died_is_not_forgotten(
     queue: Queues, serve: Callable[..., Child]
 ) -> None:
-    """Killed in a sync, it may have been told of an error: a client that is older than it syncs by itself, and hears."""
+    """Killed in a sync, it may have been told of an error: a client that is older than it syncs itself, and hears."""
     q = durable(queue)
 
     def die(n: int) -> None:

@@ -1,6 +1,8 @@
-"""The decisions of the synchronization component: what a batch takes, when it is synced, who is told, what comes next."""
+"""The decisions of the synchronization component: what a batch takes, when it is synced, who is told, what is next."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,7 +231,7 @@ def test_merged_ranges_cover_what_was_asked_for_and_little_else(asked: list[tupl
     merged = ranges.merged()
     covered = {byte for start, length in merged for byte in range(start, start + length)}
     assert wanted <= covered
-    for (start, length), (following, _) in zip(merged, merged[1:], strict=False):
+    for (start, length), (following, _) in pairwise(merged):
         assert following - (start + length) > gap, "else they would be one"
     unasked = sorted(covered - wanted)
     runs = [end - start for start, end in _runs(unasked)]
@@ -248,8 +250,8 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 class Component(RuleBasedStateMachine):
-    """Whatever comes in which order: nobody is confirmed by a sync that began before he asked, everybody gets an answer,
-    none twice, and it never gets stuck."""
+    """Whatever comes in which order: nobody is confirmed by a sync that began before he asked, everybody gets an
+    answer, none twice, and it never gets stuck."""
 
     @initialize(
         automatic=st.booleans(), requests=st.integers(1, 6), size=st.integers(256, 4096), gap=st.integers(0, 9000)

@@ -99,7 +99,8 @@ def syncer(
     automatic: Annotated[
         bool | None,
         typer.Option(
-            help="Tune the gathering time to the load, up to --gather.", show_default="unless --gather or --idle is given"
+            help="Tune the gathering time to the load, up to --gather.",
+            show_default="unless --gather or --idle is given",
         ),
     ] = None,
     json: Json = False,

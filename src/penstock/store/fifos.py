@@ -1,7 +1,7 @@
 """Part of the door to the operating system: the named pipes in a queue's ``sync/`` folder. Knows no request.
 
-Nobody ever waits in a read or a write here: a pipe without a reader, a full one and an empty one are answers. A write of
-at most ``FRAME_BYTES_MAX`` is whole or not at all, also where many write to one pipe.
+Nobody ever waits in a read or a write here: a pipe without a reader, a full one and an empty one are answers. A write
+of at most ``FRAME_BYTES_MAX`` is whole or not at all, also where many write to one pipe.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def channel_of(name: str) -> tuple[int, int] | None:
 
 
 def make_fifo(path: Path) -> None:
-    """A new one, also where one was left: what is still in an old one is for somebody else. With its folder's rights."""
+    """A new one, with its folder's rights; also where one was left: what is in that is for somebody else."""
     remove_fifo(path)
     os.mkfifo(path, 0o600)
     rights = path.parent.stat().st_mode & 0o666

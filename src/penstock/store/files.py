@@ -289,11 +289,12 @@ class LocalFiles:
         if unit + units <= self._mapped_end:
             if cython.compiled:
                 return self._first[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]  # type: ignore[no-any-return]
-            return self._first_map[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]
+            return self._first_map[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]  # type: ignore[index]
         start, end, fd, mapping, path = self._file_of(unit)
         if unit + units > end:
             raise Corrupt(path, offset=(unit - start) * L.UNIT_BYTES, expected="a record inside its file")
         if mapping is None:
+            assert self._regions is not None
             offset, length = (unit - start) * L.UNIT_BYTES, units * L.UNIT_BYTES
             return self._regions.read(fd, (end - start) * L.UNIT_BYTES, offset, length)
         return mapping[(unit - start) * L.UNIT_BYTES : (unit - start + units) * L.UNIT_BYTES]

@@ -100,6 +100,4 @@ def open_queue(
     The first to open it after a power loss restores it; ``progress(done_bytes, total_bytes)`` is told on the way, and
     what was found wrong is logged.
     """
-    return TimeQueue(
-        path, busy_s=busy_s, clock=clock, progress=progress, map_bytes=map_bytes, map_regions=map_regions
-    )
+    return TimeQueue(path, busy_s=busy_s, clock=clock, progress=progress, map_bytes=map_bytes, map_regions=map_regions)

@@ -2,8 +2,8 @@
 nothing about a message: an answer, and its absence, are hints. What is on disk the kernel's words say.
 
 One that waits has a pair of pipes of its own, a channel, by which it gets its receipt and its confirmation; so nobody
-takes another's. Whether the component lives is seen at once, by the pipe that only it reads; whether it is stopped, by a
-receipt that does not come. Either way the client does without it from then on, and asks again when another one has
+takes another's. Whether the component lives is seen at once, by the pipe that only it reads; whether it is stopped, by
+a receipt that does not come. Either way the client does without it from then on, and asks again when another one has
 begun to serve, or after a while.
 """
 

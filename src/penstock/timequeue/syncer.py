@@ -96,7 +96,8 @@ class QueueSyncer:
         self._answers = Answers(folder)
         self._closing.callback(self._answers.close)
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._closing.callback(lambda: (os.close(self._stop), os.close(self._stopping)))
+        for fd in (self._stop, self._stopping):
+            self._closing.callback(os.close, fd)
         self._poll = select.poll()
         for fd in (self._request, self._confconf, self._stop):
             self._poll.register(fd, select.POLLIN)

@@ -116,7 +116,7 @@ class Confirmations:
     def take(self, data: bytes) -> list[Confirmed]:
         data = self._rest + data
         whole = len(data) - len(data) % _CONFCONF.size
-        found = []
+        found: list[Confirmed] = []
         for mark, client, channel, serial in _CONFCONF.iter_unpack(data[:whole]):
             if mark != _CONFIRMED:
                 self._rest = b""
