@@ -41,6 +41,7 @@ TITLES = {
     "1": "put + get + ack of a rare type, {deep:,} others waiting against 1,000",
     "2": "put + get + ack, single, with 16 priorities, against messages of one",
     "z": "put, get + ack with a dedup id, single",
+    "7": "durable put: the synchronization component against the leader scheme, by number of producers",
 }
 UNITS = (
     dict.fromkeys("abcdefgmnprsvwz", RATE)
@@ -125,6 +126,12 @@ SHARING_TARGETS = {
     "share of the unluckiest producer": 0.5,
     "64 producers to 16": 1.0,
 }
+
+# The synchronization component's rate to the leader scheme's, single puts of so many producers; and the time for which
+# an event loop is held up by puts of its coroutines, in seconds, at the 99th percentile.
+SYNCER_PRODUCERS = 64
+SYNCER_TARGET = 0.8
+PAUSE_TARGET_S = 1e-3
 
 # Deep against shallow, for each operation. "About as fast as an empty one" is read as at most half as much again.
 DEPTH_TARGETS = {

@@ -7,9 +7,11 @@ of at most ``FRAME_BYTES_MAX`` is whole or not at all, also where many write to 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.store import rig
@@ -98,3 +100,32 @@ def receive(fd: int) -> bytes:
         return os.read(fd, READ_BYTES)
     except BlockingIOError:
         return b""
+
+
+class _PollFd(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("found", ctypes.c_short))
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_ppoll = ctypes.CDLL(None, use_errno=True).ppoll
+
+
+class Watched:
+    """Waits until there is something to read from one of a few descriptors. To the microsecond: ``select.poll`` rounds up
+    to a millisecond, which is longer than most syncs, and ``select.select`` knows no descriptor above 1023."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self._fds = (_PollFd * len(fds))(*((fd, select.POLLIN, 0) for fd in fds))
+
+    def wait(self, timeout_us: int | None) -> set[int]:
+        """Those that have; none after so long, or when a signal came."""
+        span = None
+        if timeout_us is not None:
+            seconds, rest_us = divmod(timeout_us, 1_000_000)
+            span = ctypes.byref(_Timespec(seconds, rest_us * 1000))
+        if _ppoll(self._fds, len(self._fds), span, None) <= 0:
+            return set()
+        return {entry.fd for entry in self._fds if entry.found}

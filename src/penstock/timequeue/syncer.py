@@ -12,7 +12,6 @@ import contextlib
 import errno
 import logging
 import os
-import select
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -98,9 +97,7 @@ class QueueSyncer:
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for fd in (self._stop, self._stopping):
             self._closing.callback(os.close, fd)
-        self._poll = select.poll()
-        for fd in (self._request, self._confconf, self._stop):
-            self._poll.register(fd, select.POLLIN)
+        self._watched = fifos.Watched((self._request, self._confconf, self._stop))
         self._batches = Batches(limits, data_bytes=client.files.data_units * L.UNIT_BYTES)
         self.syncs = self.served = 0
         # Last: whoever sees it finds the pipes.
@@ -139,9 +136,10 @@ class QueueSyncer:
         while self.step():
             pass
 
-    def step(self, wait_s: float | None = None) -> bool:
-        """Wait for what comes next, at most so long, and do what is due. False when told to stop."""
-        ready = {fd for fd, _ in self._poll.poll(self._patience_ms(wait_s))}
+    def step(self) -> bool:
+        """Wait for what comes next, and do what is due. False when told to stop."""
+        look_us = self._batches.next_look_us()
+        ready = self._watched.wait(None if look_us is None else max(look_us - now_us(), 0))
         if self._stop in ready:
             return False
         if self._confconf in ready:
@@ -152,13 +150,6 @@ class QueueSyncer:
             self._take_requests()
         self._sync_if_due()
         return True
-
-    def _patience_ms(self, wait_s: float | None) -> float | None:
-        look_us = self._batches.next_look_us()
-        waits_ms = [] if wait_s is None else [wait_s * 1000]
-        if look_us is not None:
-            waits_ms.append(max(look_us - now_us(), 0) / 1000)
-        return min(waits_ms) if waits_ms else None
 
     def _take_requests(self) -> None:
         now = now_us()
