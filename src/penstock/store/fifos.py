@@ -85,11 +85,11 @@ def open_to_write(path: Path) -> int | None:
 
 
 def send(fd: int, frame: bytes) -> bool:
-    """False if nobody reads it, or nobody has for long."""
+    """False if it is full: nobody has read for long. ``BrokenPipeError`` if nobody has it open any more."""
     rig.effect(rig.SEND, fd, 0, frame)
     try:
         return os.write(fd, frame) == len(frame)
-    except (BlockingIOError, BrokenPipeError):
+    except BlockingIOError:
         return False
 
 
@@ -114,11 +114,11 @@ _ppoll = ctypes.CDLL(None, use_errno=True).ppoll
 
 
 class Watched:
-    """Waits until there is something to read from one of a few descriptors. To the microsecond: ``select.poll`` rounds up
-    to a millisecond, which is longer than most syncs, and ``select.select`` knows no descriptor above 1023."""
+    """Waits until there is something to read from one of a few descriptors. To the microsecond: ``select.poll`` rounds
+    up to a millisecond, which is longer than most syncs, and ``select.select`` knows no descriptor above 1023."""
 
     def __init__(self, fds: Sequence[int]) -> None:
-        self._fds = (_PollFd * len(fds))(*((fd, select.POLLIN, 0) for fd in fds))
+        self._fds = (_PollFd * len(fds))(*[_PollFd(fd, select.POLLIN, 0) for fd in fds])
 
     def wait(self, timeout_us: int | None) -> set[int]:
         """Those that have; none after so long, or when a signal came."""

@@ -46,7 +46,7 @@ cdef class SharedSync:
     cpdef object _ask(self, object ranges)
     @cython.locals(bell=u64, waits=int, offered=bint)
     cpdef object wait(self, u64 ticket, object then=*, object argument=*, object offer=*, object ranges=*)
-    cpdef int _tell(self) except -1
+    cpdef int tell_sleepers(self) except -1
     @cython.locals(i=int)
     cpdef bint _may_lead(self, int waits) except -1
     @cython.locals(i=int)

@@ -35,6 +35,7 @@ DATA_BYTES_AT = 1 << 20  # in the file ``clients``, behind the clients' own
 INDEX_BYTES_AT = DATA_BYTES_AT + LEADERS
 PATIENCE_S = 0.01  # the least time that a follower waits for a leader it does not know
 CHAIN_LOOKED_MAX = 4096
+ASKED_LOOK_S = 0.05  # who waits for the synchronization component looks so often whether it lives
 GATHER_SHARE = 0.6  # of a sync's usual time: so long a leader waits at most for those that the last one served
 GATHER_S_MAX = 0.001
 
@@ -175,9 +176,9 @@ class SharedSync:
                     self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
                     return self._client.take_turn(then, (False, argument))
-                if asked is not None and asked.wait():
-                    continue  # it is in the kernel, or it is not true
-                if self._may_lead(waits):
+                if asked is not None and asked.may_answer():
+                    self._bell.sleep(bell, ASKED_LOOK_S)
+                elif self._may_lead(waits):
                     if self._kernel.get(self._word + DONE) < ticket:
                         if offered and offer is not None:
                             offer.take_back()
@@ -196,11 +197,8 @@ class SharedSync:
                     asked.end()
 
     def lead_for_others(self) -> None:
-        """Perform one for those that asked for it, whoever else is at one."""
-        try:
-            self._complete(self._client.take_turn(self._begin, ()), count_sync, self._kernel)
-        finally:
-            self._tell()
+        """Perform one for those that asked for it, whoever else is at one. They sleep on until they are told."""
+        self._complete(self._client.take_turn(self._begin, ()), count_sync, self._kernel)
 
     def lead_if_free(self) -> None:
         """Perform one unless somebody is at it."""
@@ -241,10 +239,10 @@ class SharedSync:
                 finally:
                     self._leaders.pop(i, None)
                 # Only now: whoever is told and has not been served must find the byte free.
-                self._tell()
+                self.tell_sleepers()
         return 0
 
-    def _tell(self) -> int:
+    def tell_sleepers(self) -> int:
         """Whoever sleeps looks again. One that found a leader's byte taken was being filled before: where nobody was
         served and nothing is being filled, no put sleeps."""
         if self._served or self._may_sleep():

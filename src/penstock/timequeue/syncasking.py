@@ -2,9 +2,10 @@
 nothing about a message: an answer, and its absence, are hints. What is on disk the kernel's words say.
 
 One that waits has a pair of pipes of its own, a channel, by which it gets its receipt and its confirmation; so nobody
-takes another's. Whether the component lives is seen at once, by the pipe that only it reads; whether it is stopped, by
-a receipt that does not come. Either way the client does without it from then on, and asks again when another one has
-begun to serve, or after a while.
+takes another's. It sleeps on the bell of group commit, which is rung when all that a sync served have their
+confirmations: one call wakes them all. Whether the component lives is seen by the pipe that only it reads; whether it
+is stopped, by a receipt that does not come. Either way the client does without it from then on, and asks again when
+another one has begun to serve, or after a while.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from pathlib import Path
 from penstock.store import fifos
 from penstock.store import layout as L
 from penstock.store.kernel import Kernel
-from penstock.timequeue.syncframes import Range, answers, confconf_frame, request_frame
+from penstock.timequeue.syncframes import Range, confconf_frame, has_answer, request_frame
 
 RECEIPT_S = 0.25  # a component that runs reads its requests within milliseconds, between two syncs
 CONFIRM_S = 0.9  # in all: whoever was not confirmed by then leads a sync himself, within the promised second
 AGAIN_S = 1.0  # after one that did not answer in time, the next is asked so much later
+RECEIPTS_KEPT = 1024  # nobody needs the receipt of what was confirmed in time; a pipe has room for 4096
 CHANNELS_MAX = 64  # threads of a client that wait at the same time; those above it do without
 
 
@@ -34,6 +36,12 @@ class Line:
         self.generation = generation
         self.request = request
         self.confconf = confconf
+
+    def is_read(self) -> bool:
+        """Whether the component lives: nobody else reads its pipe."""
+        poll = select.poll()
+        poll.register(self.request, 0)
+        return not poll.poll(0)
 
     def __del__(self) -> None:
         os.close(self.request)
@@ -71,55 +79,63 @@ class Channel:
 class Asked:
     """One request, and the wait for its answer."""
 
+    __slots__ = ("_asking", "_channel", "_end_s", "_has_more_time", "_line", "_serial", "_waits")
+
     def __init__(self, asking: Asking, line: Line, channel: Channel, ranges: Sequence[Range]) -> None:
         self._asking = asking
         self._line = line
         self._channel = channel
-        channel.serial += 1
-        self._serial = channel.serial
-        self._end_s = time.monotonic() + CONFIRM_S
+        self._end_s = 0.0
+        self._has_more_time = False
+        self._serial = channel.serial = channel.serial + 1
         frame = request_frame(channel.client, channel.number, self._serial, ranges)
-        self._waits = fifos.send(line.request, frame)
+        try:
+            self._waits = fifos.send(line.request, frame)
+        except BrokenPipeError:
+            self._waits = False
         if not self._waits:
             asking.lost(line)
 
-    def wait(self) -> bool:
-        """True when it was confirmed; False if that is not to be expected any more."""
+    def may_answer(self) -> bool:
+        """Whether the answer may still come; False when there is one, or none is to be expected any more. Asked before
+        each sleep: what it was asked for is not done, or the kernel would say so."""
         if not self._waits:
             return False
-        self._waits = False
-        poll = select.poll()
-        poll.register(self._channel.confirm, select.POLLIN)
-        poll.register(self._line.request, 0)  # an error: nobody reads it any more
-        if self._is_confirmed(poll, RECEIPT_S):
+        if self._end_s == 0.0:  # it was sent just now
+            self._end_s = time.monotonic() + RECEIPT_S
             return True
-        if self._has(self._channel.receipt) and self._is_confirmed(poll, self._end_s - time.monotonic()):
-            return True
-        self._asking.lost(self._line)
-        return False
+        if has_answer(fifos.receive(self._channel.confirm), self._serial):
+            self._waits = False  # of a sync that failed, or was none of those that count
+            self._confirm()
+        elif not self._line.is_read() or (time.monotonic() >= self._end_s and not self._has_receipt()):
+            self._waits = False
+            self._asking.lost(self._line)
+        return self._waits
 
-    def _is_confirmed(self, poll: select.poll, wait_s: float) -> bool:
-        deadline = time.monotonic() + wait_s
-        while True:
-            left_s = deadline - time.monotonic()
-            ready = poll.poll(max(left_s, 0) * 1000)
-            if self._has(self._channel.confirm):
-                self._confirm()
-                return True
-            if not ready or any(fd == self._line.request for fd, _ in ready):
-                return False
-
-    def _has(self, pipe: int) -> bool:
-        """Whether our answer is among those that are there: others may be late ones."""
-        return any(answer.serial == self._serial for answer in answers(fifos.receive(pipe)))
+    def _has_receipt(self) -> bool:
+        """With it there is more time, once."""
+        if self._has_more_time or not has_answer(fifos.receive(self._channel.receipt), self._serial):
+            return False
+        self._has_more_time = True
+        self._end_s += CONFIRM_S - RECEIPT_S
+        return True
 
     def _confirm(self) -> None:
         channel = self._channel
-        fifos.send(self._line.confconf, confconf_frame(channel.client, channel.number, self._serial))
+        try:
+            fifos.send(self._line.confconf, confconf_frame(channel.client, channel.number, self._serial))
+        except BrokenPipeError:
+            pass  # it has died since, which the next request will find out
 
     def end(self) -> None:
         """Nobody waits any more, however it ended."""
-        self._asking.free(self._channel)
+        channel = self._channel
+        if self._waits:
+            fifos.receive(channel.confirm)
+            self._confirm()
+        if self._serial % RECEIPTS_KEPT == 0:
+            fifos.receive(channel.receipt)
+        self._asking.free(channel)
 
 
 class Asking:

@@ -19,8 +19,10 @@ from enum import Enum
 from penstock.timequeue.syncframes import Range, Request
 
 SAVED_MAX = 4096  # more than all clients of a queue with a few threads each: whoever is not saved helps himself
-CONFIRM_US = 50_000  # so long a batch waits for one that was told: dead, stopped, or on a very busy machine
+CONFIRM_US = 5_000  # so long a batch waits for one that was told: dead, stopped, or on a very busy machine
 GATHER_SHARE = 0.6  # of a sync's usual time, automatic: so long one waits at most for those that the last one served
+NAPS = 3  # in a gathering time
+NAP_US_MAX = 500  # so much later than it could be a batch that is full is noticed
 USUAL_SHARE = 0.25  # of the last sync in what is usual
 
 
@@ -91,7 +93,7 @@ class Batches:
         self.state = State.GATHERING
         self._batch: list[Request] = []
         self._ranges = Ranges(limits.gap_bytes)
-        self._saved: list[Request] = []
+        self._saved: list[tuple[Request, int]] = []  # and when they came
         self._unconfirmed: set[Who] = set()
         self._first_us = self._last_us = 0  # when the batch's first and last request came
         self._since_us = 0  # when the sync began, or those that wait were told
@@ -109,17 +111,18 @@ class Batches:
 
     def _is_possible(self, request: Request) -> bool:
         """The bounds are checked before anything is done with them."""
-        return all(
-            0 < length <= self._data_bytes and offset <= self._data_bytes - length for offset, length in request.ranges
-        )
+        for offset, length in request.ranges:
+            if not 0 < length <= self._data_bytes or offset > self._data_bytes - length:
+                return False
+        return True
 
-    def _sort_in(self, request: Request, now_us: int) -> None:
+    def _sort_in(self, request: Request, came_us: int) -> None:
         if self.state is not State.GATHERING or not self._fits(request):
-            self._saved.append(request)  # 560
+            self._saved.append((request, came_us))  # 560
             return
         if not self._batch:
-            self._first_us = now_us
-        self._last_us = now_us
+            self._first_us = came_us
+        self._last_us = came_us
         self._batch.append(request)  # 515, 620
         for offset, length in request.ranges:
             self._ranges.add(offset, length)
@@ -128,13 +131,14 @@ class Batches:
         """510: an empty batch takes anything, or what is too large would never be synced."""
         if not self._batch:
             return True
-        limits = self._limits
-        length = sum(some for _, some in request.ranges)
-        return (
-            len(self._batch) < limits.batch_requests_max
-            and self._ranges.total_bytes + length <= limits.batch_bytes_max
-            and all(self._ranges.is_near(*some) for some in request.ranges)
-        )
+        if len(self._batch) >= self._limits.batch_requests_max:
+            return False
+        left_bytes = self._limits.batch_bytes_max - self._ranges.total_bytes
+        for offset, length in request.ranges:
+            left_bytes -= length
+            if left_bytes < 0 or not self._ranges.is_near(offset, length):
+                return False
+        return True
 
     # ------------------------------------------------------------ the second phase: sync, confirm, be confirmed
 
@@ -159,6 +163,12 @@ class Batches:
         limits = self._limits
         return min(int(GATHER_SHARE * self._usual_us), limits.gather_us) if limits.automatic else limits.gather_us
 
+    @property
+    def confirm_us(self) -> int:
+        """How long the next batch waits at most for those that were told, now. Each has pipes of its own, so that nobody
+        takes the confirmation of one who is late: all that is waited for is that they come together."""
+        return min(self.gather_us, CONFIRM_US) if self._limits.automatic else CONFIRM_US
+
     def begin(self, now_us: int) -> list[Range]:
         """What is to be synced now (434, 530, 640). What comes from here on belongs to the next batch."""
         self._advance(now_us)
@@ -182,29 +192,42 @@ class Batches:
 
     def look(self, now_us: int) -> None:
         """When all have confirmed, or time is up, the next batch begins with what was saved (545, 550)."""
-        if self.state is not State.CONFIRMING or (self._unconfirmed and now_us < self._since_us + CONFIRM_US):
+        if self.state is not State.CONFIRMING or (self._unconfirmed and now_us < self._since_us + self.confirm_us):
             return
         self._advance(now_us)
         self._batch = []
         self._ranges = Ranges(self._limits.gap_bytes)
         self._unconfirmed = set()
         saved, self._saved = self._saved, []
-        for request in saved:
-            self._sort_in(request, now_us)
+        for request, came_us in saved:
+            self._sort_in(request, came_us)
 
     def give_up(self) -> list[Request]:
         """All that still wait. None of them is synced by us."""
-        waiting = self._saved + ([] if self.state is State.CONFIRMING else self._batch)
+        waiting = [] if self.state is State.CONFIRMING else self._batch
+        waiting = waiting + [request for request, _ in self._saved]
         self._batch, self._saved = [], []
         self._ranges = Ranges(self._limits.gap_bytes)
         self._unconfirmed = set()
         self.state = State.GATHERING
         return waiting
 
+    def nap_us(self, now_us: int) -> int:
+        """Where several are to come, or to confirm, it is cheaper to let them, and then to look at all that came, than to
+        be woken by each: for how long. 0: whoever comes is waited for."""
+        if self.state is State.CONFIRMING:
+            left = len(self._unconfirmed)
+        else:
+            left = self._expected - len(self._batch) - len(self._saved) if self._batch else 0
+        look_us = self.next_look_us()
+        if left <= 1 or look_us is None:
+            return 0
+        return max(min(self.gather_us // NAPS, NAP_US_MAX, look_us - now_us), 0)
+
     def next_look_us(self) -> int | None:
         """When time alone will change something; None if nothing but a request can."""
         if self.state is State.CONFIRMING:
-            return self._since_us + CONFIRM_US
+            return self._since_us + self.confirm_us
         return self._closes_us() if self._batch else None
 
     def _advance(self, now_us: int) -> None:

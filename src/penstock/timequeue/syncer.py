@@ -47,16 +47,20 @@ class Answers:
         frame = answer_frame(request.serial, code)
         fd = self._fds.get(key)
         if fd is not None:
-            if fifos.send(fd, frame):
-                return True
-            self._close(key)  # of one that had this number before, perhaps
+            try:
+                return fifos.send(fd, frame)
+            except BrokenPipeError:  # of one that had this number before, perhaps
+                self._close(key)
         fd = fifos.open_to_write(self._folder / fifos.channel_name(*key))
         if fd is None:
             return False
         if len(self._fds) >= LINES_MAX:
             self._close(next(iter(self._fds)))
         self._fds[key] = fd
-        return fifos.send(fd, frame)
+        try:
+            return fifos.send(fd, frame)
+        except BrokenPipeError:
+            return False
 
     def _close(self, key: tuple[str, int, int]) -> None:
         os.close(self._fds.pop(key))
@@ -139,6 +143,12 @@ class QueueSyncer:
     def step(self) -> bool:
         """Wait for what comes next, and do what is due. False when told to stop."""
         look_us = self._batches.next_look_us()
+        nap_us = 0 if look_us is None else self._batches.nap_us(now_us())
+        if nap_us:
+            end_us = now_us() + nap_us
+            while now_us() < end_us:
+                os.sched_yield()
+            look_us = 0
         ready = self._watched.wait(None if look_us is None else max(look_us - now_us(), 0))
         if self._stop in ready:
             return False
@@ -176,11 +186,14 @@ class QueueSyncer:
         self._batches.look(now_us())
 
     def _tell(self, waiting: Iterable[Request], code: int) -> int:
+        """By their pipes. Then one ring wakes all of them: each that was woken by a write of its own would be given the
+        processor in our place, and the last be told milliseconds after the first."""
         told = 0
         for request in waiting:
             told += 1
             if not self._answers.send(fifos.CONFIRM, request, code):
                 self._batches.gone(_who(request))
+        self._client.syncs.commits.tell_sleepers()
         return told
 
     @property

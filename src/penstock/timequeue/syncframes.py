@@ -18,6 +18,7 @@ from typing import NamedTuple
 from penstock.store.fifos import FRAME_BYTES_MAX
 
 _REQUEST = struct.Struct("<4sIIIQ")
+_REQUEST_OF_ONE = struct.Struct("<4sIIIQQQ")
 _RANGE = struct.Struct("<QQ")
 _ANSWER = struct.Struct("<4sIQ")
 _CONFCONF = struct.Struct("<4sIIQ")
@@ -40,11 +41,6 @@ class Request(NamedTuple):
     ranges: tuple[Range, ...]
 
 
-class Answer(NamedTuple):
-    serial: int
-    code: int  # 0, or the error number of the sync that failed
-
-
 class Confirmed(NamedTuple):
     """The confirmation was read."""
 
@@ -60,7 +56,7 @@ def request_frame(client: int, channel: int, serial: int, ranges: Sequence[Range
     (7, ((4096, 256), (8192, 512)))
     """
     if len(ranges) == 1:
-        return _REQUEST.pack(_REQUESTED, client, channel, 1, serial) + _RANGE.pack(*ranges[0])
+        return _REQUEST_OF_ONE.pack(_REQUESTED, client, channel, 1, serial, *ranges[0])
     if len(ranges) > RANGES_MAX:  # one that covers them all
         first = min(offset for offset, _ in ranges)
         ranges = [(first, max(offset + length for offset, length in ranges) - first)]
@@ -76,10 +72,17 @@ def confconf_frame(client: int, channel: int, serial: int) -> bytes:
     return _CONFCONF.pack(_CONFIRMED, client, channel, serial)
 
 
-def answers(data: bytes) -> list[Answer]:
-    """Those that are whole; each was written whole, so that the rest is nobody's."""
-    whole = len(data) - len(data) % _ANSWER.size
-    return [Answer(serial, code) for mark, code, serial in _ANSWER.iter_unpack(data[:whole]) if mark == _ANSWERED]
+def has_answer(data: bytes, wanted: int) -> bool:
+    """Whether the answer to this serial is among these. Each was written whole, so that a rest is nobody's.
+
+    >>> has_answer(answer_frame(6, 0) + answer_frame(7, 5), 7), has_answer(answer_frame(6, 0), 7)
+    (True, False)
+    """
+    for at in range(0, len(data) - _ANSWER.size + 1, _ANSWER.size):
+        mark, _, serial = _ANSWER.unpack_from(data, at)
+        if mark == _ANSWERED and serial == wanted:
+            return True
+    return False
 
 
 class Requests:
@@ -100,7 +103,11 @@ class Requests:
             end = at + _REQUEST.size + count * _RANGE.size
             if end > len(data):
                 break
-            ranges = tuple(_RANGE.iter_unpack(data[at + _REQUEST.size : end]))
+            first = at + _REQUEST.size
+            if count == 1:
+                ranges: tuple[Range, ...] = (_RANGE.unpack_from(data, first),)
+            else:
+                ranges = tuple(_RANGE.iter_unpack(data[first:end]))
             found.append(Request(client, channel, serial, ranges))
             at = end
         self._rest = data[at:]
