@@ -81,7 +81,7 @@ class Results:
         self.sharing: dict[str, dict[int, float]] = defaultdict(dict)
         # what was put by how many, with which options, to {round: (leader scheme, synchronization component)}
         self.syncing: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
-        # of each way, for how much longer than it meant to an event loop slept
+        # of each way, how long puts of coroutines held their event loop, each time
         self.pauses: dict[str, list[float]] = defaultdict(list)
         self.memory: dict[str, Any] | None = None
         # order and kernel to restore, reading and their ratio, and the most anonymous memory in bytes
@@ -173,7 +173,12 @@ class Results:
         for way, pauses in self.pauses.items():
             target = Target("7", None, PAUSE_TARGET_S, at_least=False)
             found.append(
-                _judge(target, f"p99 of an event loop's pauses, {way}", None, Figure.of([percentile(pauses, 0.99)]))
+                _judge(
+                    target,
+                    f"p99 of how long a put holds an event loop, {way}",
+                    None,
+                    Figure.of([percentile(pauses, 0.99)]),
+                )
             )
         if self.memory:
             peak = Figure.of([self.memory["peak_bytes"]])

@@ -164,7 +164,9 @@ class Run:
                     self.below,
                     producers=producers,
                     batch=batch,
-                    seconds=self.sizes.producing_s,
+                    seconds=self.sizes.producing_s
+                    if batch == 1
+                    else min(self.sizes.producing_s, syncing.BATCHED_S_MAX),
                     body_bytes=200,
                     options=way,
                 )

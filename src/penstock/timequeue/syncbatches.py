@@ -20,9 +20,7 @@ from penstock.timequeue.syncframes import Range, Request
 
 SAVED_MAX = 4096  # more than all clients of a queue with a few threads each: whoever is not saved helps himself
 CONFIRM_US = 5_000  # so long a batch waits for one that was told: dead, stopped, or on a very busy machine
-GATHER_SHARE = 0.6  # of a sync's usual time, automatic: so long one waits at most for those that the last one served
-NAPS = 3  # in a gathering time
-NAP_US_MAX = 500  # so much later than it could be a batch that is full is noticed
+IDLE_SHARE = 1.0  # automatic, of the time that a sync usually takes: so long it waits for the next of those it served
 USUAL_SHARE = 0.25  # of the last sync in what is usual
 
 
@@ -155,19 +153,19 @@ class Batches:
         )
 
     def _closes_us(self) -> int:
-        return min(self._first_us + self.gather_us, self._last_us + self._limits.idle_us)
+        return min(self._first_us + self._limits.gather_us, self._last_us + self.idle_us)
 
     @property
-    def gather_us(self) -> int:
-        """How long a batch gathers at most, now."""
+    def idle_us(self) -> int:
+        """How long a batch waits for its next request, now. Automatic, it gathers as long as they keep coming."""
         limits = self._limits
-        return min(int(GATHER_SHARE * self._usual_us), limits.gather_us) if limits.automatic else limits.gather_us
+        return min(int(IDLE_SHARE * self._usual_us), limits.gather_us) if limits.automatic else limits.idle_us
 
     @property
     def confirm_us(self) -> int:
-        """How long the next batch waits at most for those that were told, now. Each has pipes of its own, so that nobody
-        takes the confirmation of one who is late: all that is waited for is that they come together."""
-        return min(self.gather_us, CONFIRM_US) if self._limits.automatic else CONFIRM_US
+        """How long the next batch waits at most for those that were told, now. Each has pipes of its own, so nobody takes
+        the confirmation of one who is late: all that is waited for is that they come together."""
+        return min(self.idle_us, CONFIRM_US) if self._limits.automatic else CONFIRM_US
 
     def begin(self, now_us: int) -> list[Range]:
         """What is to be synced now (434, 530, 640). What comes from here on belongs to the next batch."""
@@ -211,18 +209,6 @@ class Batches:
         self._unconfirmed = set()
         self.state = State.GATHERING
         return waiting
-
-    def nap_us(self, now_us: int) -> int:
-        """Where several are to come, or to confirm, it is cheaper to let them, and then to look at all that came, than to
-        be woken by each: for how long. 0: whoever comes is waited for."""
-        if self.state is State.CONFIRMING:
-            left = len(self._unconfirmed)
-        else:
-            left = self._expected - len(self._batch) - len(self._saved) if self._batch else 0
-        look_us = self.next_look_us()
-        if left <= 1 or look_us is None:
-            return 0
-        return max(min(self.gather_us // NAPS, NAP_US_MAX, look_us - now_us), 0)
 
     def next_look_us(self) -> int | None:
         """When time alone will change something; None if nothing but a request can."""

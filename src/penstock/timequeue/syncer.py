@@ -143,12 +143,6 @@ class QueueSyncer:
     def step(self) -> bool:
         """Wait for what comes next, and do what is due. False when told to stop."""
         look_us = self._batches.next_look_us()
-        nap_us = 0 if look_us is None else self._batches.nap_us(now_us())
-        if nap_us:
-            end_us = now_us() + nap_us
-            while now_us() < end_us:
-                os.sched_yield()
-            look_us = 0
         ready = self._watched.wait(None if look_us is None else max(look_us - now_us(), 0))
         if self._stop in ready:
             return False
