@@ -303,7 +303,7 @@ class Component(RuleBasedStateMachine):
         request = self.unconfirmed.pop()
         (self.machine.gone if gone else self.machine.confirmed)(who(request))
         self.machine.look(self.now_us)
-        assert bool(self.unconfirmed) == (self.machine.state is State.CONFIRMING)
+        assert self.unconfirmed or self.machine.state is State.GATHERING, "all have: the next batch may begin"
 
     @precondition(lambda self: self.machine.state is State.SYNCING)
     @rule()

@@ -87,11 +87,16 @@ def syncer(
     ] = _DEFAULT.batch_requests_max,
     gather: Annotated[
         float | None,
-        typer.Option(parser=span_s, metavar="TIME", help="Longest gathering time.", show_default="2ms, or less"),
+        typer.Option(parser=span_s, metavar="TIME", help="Longest gathering time.", show_default="2ms"),
     ] = None,
     idle: Annotated[
         float | None,
-        typer.Option(parser=span_s, metavar="TIME", help="Longest time without a new request.", show_default="500us"),
+        typer.Option(
+            parser=span_s,
+            metavar="TIME",
+            help="Longest time without a new request.",
+            show_default="500us, or automatic",
+        ),
     ] = None,
     gap: Annotated[
         int, typer.Option(parser=size_bytes, metavar="SIZE", help="Largest gap that counts as contiguous.")
@@ -99,7 +104,7 @@ def syncer(
     automatic: Annotated[
         bool | None,
         typer.Option(
-            help="Tune the gathering time to the load, up to --gather.",
+            help="Tune it to the load: gather as long as requests keep coming, up to --gather.",
             show_default="unless --gather or --idle is given",
         ),
     ] = None,

@@ -33,7 +33,7 @@ class Limits:
     gather_us: int = 2_000  # longest gathering time, from the first request on
     idle_us: int = 500  # longest time without a new request
     gap_bytes: int = 16 << 20  # largest gap that counts as contiguous
-    automatic: bool = True  # the gathering time follows the load, up to ``gather_us``
+    automatic: bool = True  # instead of ``idle_us``, and so the gathering time, what the load suggests
 
 
 class State(Enum):
@@ -163,8 +163,8 @@ class Batches:
 
     @property
     def confirm_us(self) -> int:
-        """How long the next batch waits at most for those that were told, now. Each has pipes of its own, so nobody takes
-        the confirmation of one who is late: all that is waited for is that they come together."""
+        """How long the next batch waits at most for those that were told, now. Each has pipes of its own, so nobody
+        takes the confirmation of one who is late: all that is waited for is that they come together."""
         return min(self.idle_us, CONFIRM_US) if self._limits.automatic else CONFIRM_US
 
     def begin(self, now_us: int) -> list[Range]:
