@@ -102,8 +102,12 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 def _draw(results: Any, path: Path, note: dict[str, Any]) -> int:
     try:
         from bench.plot import draw
+        from bench.plot_syncing import draw_syncing
 
-        draw(results, path, note)
+        if results.syncing and not results.samples:
+            draw_syncing(results, path, note)
+        else:
+            draw(results, path, note)
     except ImportError:
         return _complain("no plot: matplotlib is not installed")
     except ValueError as error:

@@ -45,6 +45,7 @@ TITLES = {
     "5": "two-way round trip between two processes (relaxed), against one wake-up of a blocked receiver",
     "z": "put, get + ack with a dedup id, single",
     "6": "put, get + ack, single, with statistics kept, against without",
+    "7": "durable put: the synchronization component against the leader scheme, by number of producers",
 }
 UNITS = (
     dict.fromkeys("abcdefgmnprsvwz6", RATE)
@@ -134,6 +135,12 @@ SHARING_TARGETS = {
     "share of the unluckiest producer": 0.5,
     "64 producers to 16": 1.0,
 }
+
+# The synchronization component's rate to the leader scheme's, single puts of so many producers; and the time for which
+# an event loop is held up by puts of its coroutines, in seconds, at the 99th percentile.
+SYNCER_PRODUCERS = 64
+SYNCER_TARGET = 0.8
+PAUSE_TARGET_S = 1e-3
 
 # Deep against shallow, for each operation. "About as fast as an empty one" is read as at most half as much again.
 DEPTH_TARGETS = {

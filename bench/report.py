@@ -32,6 +32,8 @@ def tables(results: Results, sizes: Sizes) -> str:
         parts.append(_sharing_table(results))
     if results.depth:
         parts.append(_depth_table(results, sizes))
+    if results.syncing:
+        parts.append(_syncing_table(results, sizes))
     if results.memory:
         parts.append(_memory_note(results, sizes))
     if results.restores:
@@ -107,6 +109,15 @@ def _depth_table(results: Results, sizes: Sizes) -> str:
         )
     heads = ["", f"{sizes.deep:,}", "1,000 (open: 0)", "ratio", "lowest – highest round", "target", ""]
     return _table(f"j  {title('j', sizes)}, {body(200)}", heads, rows)
+
+
+def _syncing_table(results: Results, sizes: Sizes) -> str:
+    rows = [
+        [what, rate(leader.median), rate(syncer.median), _spread(ratio, factor)]
+        for what, (leader, syncer, ratio) in results.syncing_figures().items()
+    ]
+    heads = ["", "leader scheme", "component", "ratio (range)"]
+    return _table(f"7  {title('7', sizes)}, {body(200)}", heads, rows)
 
 
 def _memory_note(results: Results, sizes: Sizes) -> str:

@@ -11,10 +11,13 @@ from bench.plan import (
     BEST,
     DEPTH_TARGETS,
     MEMORY_TARGET_BYTES,
+    PAUSE_TARGET_S,
     RAW,
     RESTORE_TARGET,
     RESTORE_TARGET_BYTES,
     SHARING_TARGETS,
+    SYNCER_PRODUCERS,
+    SYNCER_TARGET,
     TITLES,
     UNITS,
     Target,
@@ -58,6 +61,14 @@ def percentile(values: list[float], part: float) -> float:
     return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
 
 
+def single_puts_of(producers: int) -> str:
+    """
+    >>> single_puts_of(1), single_puts_of(64)
+    ('1 producer, single', '64 producers, single')
+    """
+    return f"{producers} producer{'' if producers == 1 else 's'}, single"
+
+
 class Results:
     def __init__(self) -> None:
         # (scenario, size of the body, system) to {round: value}
@@ -68,6 +79,10 @@ class Results:
         self.depth: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
         # what many producers share, to {round: value}
         self.sharing: dict[str, dict[int, float]] = defaultdict(dict)
+        # what was put by how many, with which options, to {round: (leader scheme, synchronization component)}
+        self.syncing: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+        # of each way, how long puts of coroutines held their event loop, each time
+        self.pauses: dict[str, list[float]] = defaultdict(list)
         self.memory: dict[str, Any] | None = None
         # order and kernel to restore, reading and their ratio, and the most anonymous memory in bytes
         self.restores: dict[str, tuple[Figure, Figure, Figure, float]] = {}
@@ -86,6 +101,20 @@ class Results:
     def add_sharing(self, round_number: int, values: dict[str, float]) -> None:
         for name, value in values.items():
             self.sharing[name][round_number] = value
+
+    def add_syncing(self, round_number: int, what: str, rates: tuple[float, float]) -> None:
+        self.syncing[what][round_number] = rates
+
+    def syncing_figures(self) -> dict[str, tuple[Figure, Figure, Figure]]:
+        """For each: leader scheme, synchronization component, and the second's ratio to the first."""
+        return {
+            what: (
+                Figure.of([leader for leader, _ in rounds.values()]),
+                Figure.of([syncer for _, syncer in rounds.values()]),
+                Figure.of([syncer / leader for leader, syncer in rounds.values()]),
+            )
+            for what, rounds in self.syncing.items()
+        }
 
     def figure(self, scenario: str, body_bytes: int, system: str) -> Figure | None:
         found = self.samples.get((scenario, body_bytes, system))
@@ -138,6 +167,19 @@ class Results:
                 "j", "1,000 waiting" if name != "open" else "an empty one", DEPTH_TARGETS[name], at_least=False
             )
             found.append(_judge(target, name, None, ratio))
+        for what, (_, _, ratio) in self.syncing_figures().items():
+            if what == single_puts_of(SYNCER_PRODUCERS):
+                found.append(_judge(Target("7", "the leader scheme", SYNCER_TARGET), what, None, ratio))
+        for way, pauses in self.pauses.items():
+            target = Target("7", None, PAUSE_TARGET_S, at_least=False)
+            found.append(
+                _judge(
+                    target,
+                    f"p99 of how long a put holds an event loop, {way}",
+                    None,
+                    Figure.of([percentile(pauses, 0.99)]),
+                )
+            )
         if self.memory:
             peak = Figure.of([self.memory["peak_bytes"]])
             found.append(_judge(Target("k", None, MEMORY_TARGET_BYTES, at_least=False), "RssAnon", None, peak))
@@ -166,6 +208,14 @@ class Results:
             "sharing": {
                 name: asdict(Figure.of(list(rounds.values()))) | {"samples": list(rounds.values())}
                 for name, rounds in self.sharing.items()
+            },
+            "syncing": {
+                what: {"leader": asdict(leader), "syncer": asdict(syncer), "ratio": asdict(ratio)}
+                for what, (leader, syncer, ratio) in self.syncing_figures().items()
+            },
+            "pauses_s": {
+                way: {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "max": max(found)}
+                for way, found in self.pauses.items()
             },
             "memory": self.memory,
             "restores": {

@@ -16,11 +16,12 @@ from bench.plan import (
     PRODUCERS_MORE,
     SHARING_TARGETS,
     SPARK,
+    SYNCER_PRODUCERS,
     Sizes,
     count_for,
 )
 from bench.report import body
-from bench.results import OURS, Results
+from bench.results import OURS, Results, single_puts_of
 from bench.scenarios import (
     asking,
     consuming,
@@ -30,6 +31,7 @@ from bench.scenarios import (
     processes,
     remembering,
     spark,
+    syncing,
     throughput,
     timing,
 )
@@ -132,6 +134,8 @@ class Run:
                 for system in taking[turn:] + taking[:turn]:
                     self._measure(letters, size, system, number)
         self._alone(number)
+        if "7" in self.wanted:
+            self._syncing(number)
         if "j" in self.wanted:
             self._say(f"round {number + 1} of {self.sizes.rounds}: j")
             if self._depth is None:
@@ -180,6 +184,36 @@ class Run:
                     self._say(f"round {number + 1} of {self.sizes.rounds}: {letter} with {body(size)}")
                     for system, value in measure(self.below, count=count, body_bytes=size).items():
                         self.results.add(letter, size, system, number, value)
+
+    def _syncing(self, number: int) -> None:
+        """Both ways in turns: singly, in batches, and with other options of the component."""
+        turns: list[tuple[str, int, int, list[str]]] = []
+        for producers in syncing.PRODUCERS:
+            single = single_puts_of(producers)
+            turns.append((single, producers, 1, []))
+            turns.append((single.replace("single", f"batches of {syncing.BATCH}"), producers, syncing.BATCH, []))
+        for options in syncing.OPTIONS:
+            turns.append((f"{single_puts_of(SYNCER_PRODUCERS)}, {' '.join(options)}", SYNCER_PRODUCERS, 1, options))
+        for what, producers, batch, options in turns:
+            self._say(f"round {number + 1} of {self.sizes.rounds}: 7, {what}")
+            rates = [
+                syncing.rate(
+                    self.below,
+                    producers=producers,
+                    batch=batch,
+                    seconds=self.sizes.producing_s
+                    if batch == 1
+                    else min(self.sizes.producing_s, syncing.BATCHED_S_MAX),
+                    body_bytes=200,
+                    options=way,
+                )
+                for way in (None, options)
+            ]
+            self.results.add_syncing(number, what, (rates[0], rates[1]))
+        for way, given in syncing.WAYS.items():
+            self.results.pauses[way] += syncing.pauses(
+                self.below, seconds=self.sizes.producing_s, body_bytes=200, options=given
+            )
 
     def _measure(self, letters: str, size: int, kind: type[System], number: int) -> None:
         system = kind()

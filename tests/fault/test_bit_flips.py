@@ -52,6 +52,7 @@ UNNOTICED_HEADER = {
     "H_SYNC_BEGUN_US": "a time",
     "H_SYNC_BELL": "as H_WAKE",
     "H_SYNC_GROUP": "a hint for the leader of a sync",
+    "H_SYNCER": "somebody is asked who is not there, or not asked",
     "H_INDEX_BEGUN": "as H_SYNC_BEGUN",
     "H_INDEX_DONE": "likewise",
     "H_INDEX_BEGUN_US": "a time",

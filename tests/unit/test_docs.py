@@ -35,6 +35,7 @@ PAGES = [
     "docs/spark.md",
     "docs/statistics.md",
     "docs/stdlib.md",
+    "docs/sync.md",
 ]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]

@@ -41,6 +41,7 @@ from penstock.cli import (
     resize,
     signals,
     stat,
+    syncer,
     tail,
     top,
     upgrade,
@@ -50,7 +51,7 @@ from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
     create, put, get, work, peek, tail, ls, apply, stat, top, console, metrics, groups, cancel, purge, redrive, move,
-    claims, publishers, check, repair, resize, upgrade, backup, export, import_, doctor, bench, completion,
+    claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer, doctor, bench, completion,
 )  # fmt: skip
 
 

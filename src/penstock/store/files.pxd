@@ -49,6 +49,8 @@ cdef class LocalFiles:
     cdef dict _stand_ins
     cdef int _bodies
     cdef u64 _first_end
+    cdef u64 _mapped_end
+    cdef object _regions
     cdef int _first_fd
     cdef object _first_map
     cdef const char* _first

@@ -28,6 +28,7 @@ from penstock.store import layout as L
 from penstock.store import rig, syscalls
 from penstock.store.options import Options
 from penstock.store.record import Parts, crc32
+from penstock.store.regions import Regions
 
 QUEUE_JSON = "queue.json"
 KERNEL = "kernel"
@@ -175,13 +176,22 @@ class LocalFiles:
     """The files of one queue on a local disk: mapped for reading, written by positioned writes, locked byte by byte."""
 
     def __init__(
-        self, path: Path, options: Options, *, busy_s: float, stand_ins: dict[Path, Path] | None = None
+        self,
+        path: Path,
+        options: Options,
+        *,
+        busy_s: float,
+        stand_ins: dict[Path, Path] | None = None,
+        regions: Regions | None = None,
     ) -> None:
-        """``stand_ins``: for a rehearsal, other files in the place of some; messages to people name the true ones."""
+        """``stand_ins``: for a rehearsal, other files in the place of some; messages to people name the true ones. With
+        ``regions`` the data files are not mapped as a whole, but a few regions of them at a time."""
         self.path = path
         self.name = str(path)
         self._stand_ins = stand_ins or {}
-        self._data: list[tuple[int, int, int, mmap.mmap, str]] = []
+        self._regions = regions
+        self._mapped_end = 0  # units that are read straight from the first mapping
+        self._data: list[tuple[int, int, int, mmap.mmap | None, str]] = []
         self._closers: list[Callable[[], None]] = []
         try:
             self._open(options, busy_s)
@@ -211,7 +221,11 @@ class LocalFiles:
         start = 0
         for name, size_bytes in options.data_files:
             data_path = self.path / name
-            fd, mapping = self._map(data_path, size_bytes, mmap.PROT_READ)
+            mapping = None
+            if self._regions is None:
+                fd, mapping = self._map(data_path, size_bytes, mmap.PROT_READ)
+            else:
+                fd = self._open_whole(data_path, size_bytes)
             units = size_bytes // L.UNIT_BYTES
             self._data.append((start, start + units, fd, mapping, str(data_path)))
             start += units
@@ -224,10 +238,14 @@ class LocalFiles:
         self._bodies = open_file(self._true(self.path / BODIES), os.O_RDONLY | os.O_DIRECTORY)
         self._closers.append(lambda fd=self._bodies: os.close(fd))  # type: ignore[misc]
         self.wakeup_path = self.path / NOTIFY / WAKEUP
-        # Most queues have one data file: the way to it is short.
+        if self._regions is not None:
+            self._closers.append(self._regions.close)
+        # Most queues have one data file, mapped as a whole: the way to it is short.
         _, self._first_end, self._first_fd, self._first_map, _ = self._data[0]
-        if cython.compiled:
-            self._point(memoryview(self._first_map))
+        if self._first_map is not None:
+            self._mapped_end = self._first_end
+            if cython.compiled:
+                self._point(memoryview(self._first_map))
 
     def _true(self, path: Path) -> Path:
         return self._stand_ins.get(path, path)
@@ -237,17 +255,21 @@ class LocalFiles:
 
     def _map(self, path: Path, size_bytes: int, protection: int) -> tuple[int, mmap.mmap]:
         """The file's descriptor and its mapping."""
+        fd = self._open_whole(path, size_bytes)
+        mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, protection)
+        self._closers.append(mapping.close)
+        return fd, mapping
+
+    def _open_whole(self, path: Path, size_bytes: int) -> int:
         fd = open_file(self._true(path), os.O_RDWR)
         self._closers.append(lambda: os.close(fd))
         found = os.fstat(fd).st_size
         if found != size_bytes:  # mapping a shorter file would turn a later read into a signal
             raise Corrupt(str(path), offset=found, expected=f"a file of {size_bytes} bytes", found=f"{found} bytes")
-        mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, protection)
-        self._closers.append(mapping.close)
-        return fd, mapping
+        return fd
 
     def close(self) -> None:
-        self._first_end = 0  # nothing may be read through a mapping that is gone
+        self._first_end = self._mapped_end = 0  # nothing may be read through a mapping that is gone
         while self._closers:  # taken out first: nobody may close a number twice, it may be given anew
             with contextlib.suppress(BufferError):  # a mapping that a traceback still refers to goes with it
                 self._closers.pop()()
@@ -264,18 +286,22 @@ class LocalFiles:
             write_all(fd, data, (unit - start) * L.UNIT_BYTES)
 
     def read(self, unit: int, units: int) -> bytes:
-        if unit + units <= self._first_end:
+        if unit + units <= self._mapped_end:
             if cython.compiled:
                 return self._first[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]  # type: ignore[no-any-return]
-            return self._first_map[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]
-        start, end, _, mapping, path = self._file_of(unit)
+            return self._first_map[unit * L.UNIT_BYTES : (unit + units) * L.UNIT_BYTES]  # type: ignore[index]
+        start, end, fd, mapping, path = self._file_of(unit)
         if unit + units > end:
             raise Corrupt(path, offset=(unit - start) * L.UNIT_BYTES, expected="a record inside its file")
+        if mapping is None:
+            assert self._regions is not None
+            offset, length = (unit - start) * L.UNIT_BYTES, units * L.UNIT_BYTES
+            return self._regions.read(fd, (end - start) * L.UNIT_BYTES, offset, length)
         return mapping[(unit - start) * L.UNIT_BYTES : (unit - start + units) * L.UNIT_BYTES]
 
     def read_record(self, parts: Parts, unit: int, units: int, signature: int, number: int, slot: int) -> None:
         """Take the record at a unit apart, straight from the mapping where that is possible."""
-        if cython.compiled and unit + units <= self._first_end:
+        if cython.compiled and unit + units <= self._mapped_end:
             start = cython.cast("const unsigned char*", self._first) + unit * L.UNIT_BYTES
             parts.read(start, units * L.UNIT_BYTES, signature, number, slot, unit)
         else:
@@ -291,8 +317,14 @@ class LocalFiles:
         return path, (unit - start) * L.UNIT_BYTES
 
     def mappings(self) -> list[tuple[int, int, mmap.mmap]]:
-        """First unit, the unit behind the last, and the mapping of each data file."""
-        return [(start, end, mapping) for start, end, _, mapping, _ in self._data]
+        """First unit, the unit behind the last, and the mapping of each data file. Also where they are not mapped as a
+        whole: for as long as it takes whoever goes through all of the data."""
+        found = []
+        for start, end, fd, mapping, _ in self._data:
+            if mapping is None:
+                mapping = mmap.mmap(fd, (end - start) * L.UNIT_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
+            found.append((start, end, mapping))
+        return found
 
     def sync_data(self) -> None:
         """Sync the data files. Until it returns, what was written to them may be lost with the power."""
@@ -317,7 +349,7 @@ class LocalFiles:
         ours = os.fstat(self._kernel_fd)
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
-    def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap, str]:
+    def _file_of(self, unit: int) -> tuple[int, int, int, mmap.mmap | None, str]:
         for file in self._data:
             if file[0] <= unit < file[1]:
                 return file

@@ -74,6 +74,7 @@ cdef enum:
     H_SYNC_BEGUN_US = 0x53
     H_SYNC_FAILED = 0x54
     H_SYNC_GROUP = 0x55
+    H_SYNCER = 0x56
     H_INDEX_BEGUN = 0x58
     H_INDEX_DONE = 0x59
     H_INDEX_BELL = 0x5a

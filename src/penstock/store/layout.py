@@ -93,6 +93,7 @@ H_SYNC_BELL = 82  # futex of those that wait for one; counted up when a leader h
 H_SYNC_BEGUN_US = 83  # boot time at which the last was begun
 H_SYNC_FAILED = 84  # not zero: error number of a sync that failed; nothing is confirmed any more until a check
 H_SYNC_GROUP = 85  # messages that were being put when the last one was begun
+H_SYNCER = 86  # boot time at which the synchronization component began to serve; a hint where to ask; 0: there is none
 H_INDEX_BEGUN = 88  # the same for syncs of the kernel
 H_INDEX_DONE = 89
 H_INDEX_BELL = 90

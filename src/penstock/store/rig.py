@@ -17,8 +17,11 @@ LOCK = "lock"
 RENAME = "rename"
 UNLINK = "unlink"
 WAKE = "wake"
+SEND = "send"
+RECEIVE = "receive"
 
-FATAL = frozenset({WRITE, SYNC, UNLINK, WAKE, RENAME})  # where it makes a difference to be killed just before
+# Where it makes a difference to be killed just before.
+FATAL = frozenset({WRITE, SYNC, UNLINK, WAKE, RENAME, SEND, RECEIVE})
 
 watching = False
 _fatal_step = 0

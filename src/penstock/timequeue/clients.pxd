@@ -15,6 +15,7 @@ cdef class Client:
     cdef object __weakref__
     cdef readonly object path
     cdef readonly str name
+    cdef object _mapped
     cdef readonly double busy_s
     cdef readonly Clock clock
     cdef readonly object options

@@ -30,6 +30,7 @@ from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.mutex import Mutex
 from penstock.store.offers import Offers
+from penstock.store.regions import Regions
 from penstock.store.sleepers import OWED_FILE, OWED_ROOM
 from penstock.store.unfinished import taken_units
 from penstock.store.waking import touch
@@ -39,6 +40,7 @@ from penstock.timequeue.notify import Bell
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
+Mapped = tuple[int, int]  # bytes, and in how many regions
 
 log = logging.getLogger("penstock")
 
@@ -54,8 +56,18 @@ TOMBSTONE = bytes(L.WORD_BYTES)
 class Client:
     """An open queue directory, registered in its client table."""
 
-    def __init__(self, path: Path, *, clock: Clock, busy_s: float, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        busy_s: float,
+        progress: Progress | None = None,
+        mapped: Mapped | None = None,
+    ) -> None:
+        """``mapped``: how much of the data files is mapped at once; None: all."""
         self.path = path
+        self._mapped = mapped
         self.name = str(path)
         self.clock = clock
         self.busy_s = busy_s
@@ -72,7 +84,8 @@ class Client:
         resizing.finish(self.path, busy_s)
         self.options = read_options(self.path)
         try:
-            self.files = LocalFiles(self.path, self.options, busy_s=busy_s)
+            regions = None if self._mapped is None else Regions(*self._mapped)
+            self.files = LocalFiles(self.path, self.options, busy_s=busy_s, regions=regions)
         except Corrupt:
             if resizing.is_cut_short(self.path) or read_options(self.path) != self.options:
                 return False  # files of two sizes, in the middle of a resize

@@ -42,8 +42,11 @@ cdef class SharedSync:
     cpdef int _gather(self) except -1
     cpdef int _serve(self, u64 number) except -1
     cpdef bint _may_sleep(self) except -1
+    cpdef bint has_syncer(self) except -1
+    cpdef object _ask(self, object ranges)
     @cython.locals(bell=u64, waits=int, offered=bint)
-    cpdef object wait(self, u64 ticket, object then=*, object argument=*, object offer=*)
+    cpdef object wait(self, u64 ticket, object then=*, object argument=*, object offer=*, object ranges=*)
+    cpdef int tell_sleepers(self) except -1
     @cython.locals(i=int)
     cpdef bint _may_lead(self, int waits) except -1
     @cython.locals(i=int)
@@ -62,7 +65,10 @@ cdef class SharedSync:
 
 cdef class Commits(SharedSync):
     cdef Offers _offers
+    cdef object _asking
 
+    cpdef bint has_syncer(self) except -1
+    cpdef object _ask(self, object ranges)
     cpdef int _perform(self, u64 number, bint doubtful) except -1
     @cython.locals(expected=u64, filling=u64, deadline=double)
     cpdef int _gather(self) except -1

@@ -14,7 +14,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import PenstockError, SyncFailed
@@ -22,7 +22,10 @@ from penstock.store import layout as L
 from penstock.store import syscalls
 from penstock.store.files import LocalFiles
 from penstock.store.indexing import IndexNotes
+from penstock.store.kernel import Kernel
 from penstock.timequeue.notify import Bell
+from penstock.timequeue.syncasking import Asked, Asking
+from penstock.timequeue.syncframes import Range
 
 if TYPE_CHECKING:
     from penstock.timequeue.clients import Client
@@ -32,6 +35,7 @@ DATA_BYTES_AT = 1 << 20  # in the file ``clients``, behind the clients' own
 INDEX_BYTES_AT = DATA_BYTES_AT + LEADERS
 PATIENCE_S = 0.01  # the least time that a follower waits for a leader it does not know
 CHAIN_LOOKED_MAX = 4096
+ASKED_LOOK_S = 0.05  # who waits for the synchronization component looks so often whether it lives
 GATHER_SHARE = 0.6  # of a sync's usual time: so long a leader waits at most for those that the last one served
 GATHER_S_MAX = 0.001
 
@@ -43,6 +47,10 @@ CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
 
 def nothing(led: bool, argument: Any) -> None:
     pass
+
+
+def count_sync(led: bool, kernel: Kernel) -> None:
+    kernel.synced()
 
 
 class Told:
@@ -130,17 +138,34 @@ class SharedSync:
         """What has been written until now is on disk when a sync of at least this number is complete."""
         return self._kernel.get(self._word + BEGUN) + 1
 
+    def has_syncer(self) -> bool:
+        """Whether the synchronization component is to be asked for syncs of this kind."""
+        return False
+
+    def _ask(self, ranges: Sequence[Range]) -> Asked | None:
+        return None
+
     def wait(
-        self, ticket: int, then: Callable[[bool, Any], Any] = nothing, argument: Any = None, offer: Offer | None = None
+        self,
+        ticket: int,
+        then: Callable[[bool, Any], Any] = nothing,
+        argument: Any = None,
+        offer: Offer | None = None,
+        ranges: Sequence[Range] | None = None,
     ) -> Any:
         """Return when the sync is complete; ``then`` runs in the turn after it, and learns whether we led it. It does
-        not run if a leader has done what was offered.
+        not run if a leader has done what was offered. Of ``ranges`` the synchronization component is asked: if it does
+        not answer, it is as if there were none.
 
         ``SyncFailed`` if a sync failed: nothing is confirmed, now or later, until the queue was checked.
         """
         waits = 0
         offered = False
+        asked = None
         try:
+            if ranges is not None:
+                offered = offer is not None and offer.make(ticket)  # first: it may be served before we look again
+                asked = self._ask(ranges)
             while True:
                 bell = self._kernel.get(self._word + BELL) & L.MASK32
                 if offered and offer is not None and offer.is_served():
@@ -151,7 +176,9 @@ class SharedSync:
                     self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
                     return self._client.take_turn(then, (False, argument))
-                if self._may_lead(waits):
+                if asked is not None and asked.may_answer():
+                    self._bell.sleep(bell, ASKED_LOOK_S)
+                elif self._may_lead(waits):
                     if self._kernel.get(self._word + DONE) < ticket:
                         if offered and offer is not None:
                             offer.take_back()
@@ -163,7 +190,15 @@ class SharedSync:
                 elif not self._bell.sleep(bell, max(PATIENCE_S, 2 * self._usual_s)):
                     waits += 1
         finally:
-            self._end_leading()
+            try:
+                self._end_leading()
+            finally:
+                if asked is not None:
+                    asked.end()
+
+    def lead_for_others(self) -> None:
+        """Perform one for those that asked for it, whoever else is at one. They sleep on until they are told."""
+        self._complete(self._client.take_turn(self._begin, ()), count_sync, self._kernel)
 
     def lead_if_free(self) -> None:
         """Perform one unless somebody is at it."""
@@ -203,12 +238,17 @@ class SharedSync:
                     self._files.clients.leave(self._byte + i)
                 finally:
                     self._leaders.pop(i, None)
-                # Only now: whoever is told and has not been served must find the byte free. And whoever found it taken
-                # was being filled before: where nobody was served and nothing is being filled, no put sleeps.
-                if self._served or self._may_sleep():
-                    self._served = False
-                    self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
-                    self._bell.ring(L.MASK32)
+                # Only now: whoever is told and has not been served must find the byte free.
+                self.tell_sleepers()
+        return 0
+
+    def tell_sleepers(self) -> int:
+        """Whoever sleeps looks again. One that found a leader's byte taken was being filled before: where nobody was
+        served and nothing is being filled, no put sleeps."""
+        if self._served or self._may_sleep():
+            self._served = False
+            self._kernel.note(self._word + BELL, (self._kernel.get(self._word + BELL) + 1) & L.MASK32)
+            self._bell.ring(L.MASK32)
         return 0
 
     def _lead(self, then: Callable[[bool, Any], Any], argument: Any) -> Any:
@@ -270,7 +310,12 @@ class SharedSync:
         one, which is why this is for those that are alone.
         """
         try:
-            if self._kernel.get(L.H_SYNC_GROUP) > 1 or self._kernel.get(L.H_FILLING) or not self._may_lead(0):
+            if (
+                self._kernel.get(L.H_SYNC_GROUP) > 1
+                or self._kernel.get(L.H_FILLING)
+                or self.has_syncer()
+                or not self._may_lead(0)
+            ):
                 return False
             reserved, begun = self._client.take_turn(self._reserve_and_begin, (reserve, argument))
             copy(argument, reserved)
@@ -300,6 +345,17 @@ class Commits(SharedSync):
     def __init__(self, client: Client, told: Told) -> None:
         super().__init__(client, L.H_SYNC_BEGUN, DATA_BYTES_AT, told)
         self._offers = client.offers
+        self._asking = Asking(client.path, client.kernel)
+
+    def has_syncer(self) -> bool:
+        return self._kernel.get(L.H_SYNCER) != 0 and self._asking.may_ask()
+
+    def _ask(self, ranges: Sequence[Range]) -> Asked | None:
+        return self._asking.ask(self._client.index, ranges)
+
+    def close(self) -> None:
+        self._asking.close()
+        super().close()
 
     def _perform(self, number: int, doubtful: bool) -> int:
         self._told.sync_data(self._files)

@@ -6,6 +6,7 @@ cdef class OpenQueue:
     cdef object __weakref__
     cdef readonly object _path
     cdef readonly object _busy_s
+    cdef readonly object _mapped
     cdef readonly Clock _clock
     cdef public bint _closed
     cdef public object _async_puts

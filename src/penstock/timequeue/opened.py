@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from penstock.errors import Misuse, PenstockError, QueueClosed, QueueNotFound, SyncFailed
 from penstock.store.files import Clock
+from penstock.store.regions import REGIONS
 from penstock.timequeue import administration, forking, upkeep
 from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
 from penstock.timequeue.asyncgets import AsyncGets
@@ -31,8 +32,11 @@ class OpenQueue:
         busy_s: float = BUSY_S,
         clock: Clock | None = None,
         progress: Progress | None = None,
+        map_bytes: int | None = None,
+        map_regions: int = REGIONS,
     ) -> None:
         self._path = queue_path(path)
+        self._mapped = None if map_bytes is None else (map_bytes, map_regions)
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._closed = False
@@ -49,7 +53,7 @@ class OpenQueue:
                 self._open_alone(progress)
 
     def _open_alone(self, progress: Progress | None) -> None:
-        client = Client(self._path, clock=self._clock, busy_s=self._busy_s, progress=progress)
+        client = Client(self._path, clock=self._clock, busy_s=self._busy_s, progress=progress, mapped=self._mapped)
         if self._id_prefix not in ("", client.id_prefix):  # after a fork
             client.close()
             raise QueueNotFound(f"{self.name}: another queue is here now")
@@ -154,7 +158,7 @@ class OpenQueue:
         """Pickled and copied as another client of the same queue: what multiprocessing needs."""
         if self._closed:
             raise QueueClosed(f"{self.name}: this queue object is closed")
-        return _reopen, (type(self), self.name, self._busy_s)
+        return _reopen, (type(self), self.name, self._busy_s, *(self._mapped or ()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}{' (closed)' if self._closed else ''}>"
@@ -166,5 +170,7 @@ class OpenQueue:
                 client.forget()
 
 
-def _reopen(kind: type[OpenQueue], path: str, busy_s: float) -> OpenQueue:
-    return kind(path, busy_s=busy_s)
+def _reopen(
+    kind: type[OpenQueue], path: str, busy_s: float, map_bytes: int | None = None, map_regions: int = REGIONS
+) -> OpenQueue:
+    return kind(path, busy_s=busy_s, map_bytes=map_bytes, map_regions=map_regions)

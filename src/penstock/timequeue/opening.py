@@ -9,6 +9,7 @@ from typing import Literal
 from penstock.store import options
 from penstock.store.backoff import Backoff
 from penstock.store.files import Clock
+from penstock.store.regions import REGIONS
 from penstock.timequeue.arguments import BUSY_S
 from penstock.timequeue.clients import Progress
 from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, INDEX_SYNC_MS, LEASE_S, SLOTS, SPILL_BYTES, make
@@ -87,10 +88,16 @@ def open_queue(
     busy_s: float = BUSY_S,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    map_bytes: int | None = None,
+    map_regions: int = REGIONS,
 ) -> TimeQueue:
     """Open a queue that exists. ``busy_s`` is how long a call may wait for the queue's lock before ``QueueBusy``.
+
+    With ``map_bytes`` no more than that of its data is mapped at once, in ``map_regions`` regions, instead of all of
+    it: for queues that are larger than the address space or a limit of memory allows. What goes through all of the
+    data, as a restore does, maps it for as long as that takes.
 
     The first to open it after a power loss restores it; ``progress(done_bytes, total_bytes)`` is told on the way, and
     what was found wrong is logged.
     """
-    return TimeQueue(path, busy_s=busy_s, clock=clock, progress=progress)
+    return TimeQueue(path, busy_s=busy_s, clock=clock, progress=progress, map_bytes=map_bytes, map_regions=map_regions)

@@ -89,6 +89,8 @@ cdef class Producer:
     @cython.locals(item=Entry, run=list, start=u64, following=u64, size_bytes=u64, index=u64, limit=u64, data=bytes,
                    most_bytes=u64)
     cpdef int _copy(self, list items, u64 now_us, bint sync, bint batch) except -1
+    @cython.locals(item=Entry, first=Entry, start=u64, end=u64, runs=list)
+    cdef list _ranges(self, list items)
     @cython.locals(length=u64)
     cdef int _copy_source(self, Entry item, bint sync) except -1
     cpdef int make_room(self, Entry item, u64 more_bytes) except -1

@@ -363,13 +363,14 @@ class Producer:
             once.announce(first.slot, first.number, len(items), sync)
         self._copy(items, now_us, sync, batch)
         ticket = self._commits.ticket()
+        ranges = self._ranges(items) if sync and self._commits.has_syncer() else None
         if not sync:
             client.take_turn(self._publish, (items, once))
         elif once is not None:
-            self._commits.wait(ticket, self._publish_once, (items, once))
+            self._commits.wait(ticket, self._publish_once, (items, once), None, ranges)
         else:
             offer = Offered(client, first) if len(items) == 1 else None
-            self._commits.wait(ticket, self._publish_committed, items, offer)
+            self._commits.wait(ticket, self._publish_committed, items, offer, ranges)
             if client.offering:
                 client.end_offer([(item.slot, item.number) for item in items])
 
@@ -504,6 +505,19 @@ class Producer:
             size_bytes += len(data)
             following = item.unit + _units(len(data) - L.RECORD_BYTES)
         self._files.write(start, b"".join(run))
+
+    def _ranges(self, items: list[Entry]) -> list[tuple[int, int]]:
+        """Where their records are, in bytes over all data files: first byte and length of each run."""
+        runs: list[tuple[int, int]] = []
+        first = items[0]
+        start = end = first.unit
+        for item in items:
+            if item.unit != end:
+                runs.append((start * L.UNIT_BYTES, (end - start) * L.UNIT_BYTES))
+                start = end = item.unit
+            end += _units(len(item.meta) + len(item.body))
+        runs.append((start * L.UNIT_BYTES, (end - start) * L.UNIT_BYTES))
+        return runs
 
     def _copy_source(self, item: Entry, sync: bool) -> None:
         """A body that is not in memory. The room for what is not known to come is reserved as it comes."""

@@ -1,0 +1,131 @@
+"""Part of the door to the operating system: the named pipes in a queue's ``sync/`` folder. Knows no request.
+
+Nobody ever waits in a read or a write here: a pipe without a reader, a full one and an empty one are answers. A write
+of at most ``FRAME_BYTES_MAX`` is whole or not at all, also where many write to one pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.store import rig
+
+FOLDER = "sync"
+LOCK = "lock"
+REQUEST = "request"
+CONFCONF = "confconf"
+RECEIPT = "receipt"
+CONFIRM = "confirm"
+
+FRAME_BYTES_MAX = select.PIPE_BUF  # what POSIX promises not to mix with what others write
+READ_BYTES = 1 << 16  # as much as a pipe holds, where nobody changed that
+
+_CLOSED = os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def channel_name(kind: str, client: int, channel: int) -> str:
+    """The pipe by which one that waits is answered.
+
+    >>> channel_name(CONFIRM, 3, 0)
+    'confirm.3.0'
+    """
+    return f"{kind}.{client}.{channel}"
+
+
+def channel_of(name: str) -> tuple[int, int] | None:
+    """Whose pipe it is; None if it is none of those.
+
+    >>> channel_of("receipt.3.0"), channel_of("request")
+    ((3, 0), None)
+    """
+    kind, _, rest = name.partition(".")
+    client, _, channel = rest.partition(".")
+    if kind not in (RECEIPT, CONFIRM) or not (client.isdecimal() and channel.isdecimal()):
+        return None
+    return int(client), int(channel)
+
+
+def make_fifo(path: Path) -> None:
+    """A new one, with its folder's rights; also where one was left: what is in that is for somebody else."""
+    remove_fifo(path)
+    os.mkfifo(path, 0o600)
+    rights = path.parent.stat().st_mode & 0o666
+    if stat.S_IMODE(path.stat().st_mode) != rights:
+        os.chmod(path, rights)
+
+
+def remove_fifo(path: Path) -> None:
+    rig.effect(rig.UNLINK, str(path))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def open_to_read(path: Path) -> int:
+    """Also for writing, which nobody does: a pipe whose last writer leaves would be readable for ever."""
+    return os.open(path, os.O_RDWR | _CLOSED)
+
+
+def open_to_write(path: Path) -> int | None:
+    """None if nobody has it open to read, or there is no way to it: for who would write that is the same."""
+    rig.effect(rig.OPEN, str(path))
+    try:
+        fd = os.open(path, os.O_WRONLY | _CLOSED)
+    except OSError:
+        return None
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):  # somebody's file of this name: nobody answers there
+        os.close(fd)
+        return None
+    return fd
+
+
+def send(fd: int, frame: bytes) -> bool:
+    """False if it is full: nobody has read for long. ``BrokenPipeError`` if nobody has it open any more."""
+    rig.effect(rig.SEND, fd, 0, frame)
+    try:
+        return os.write(fd, frame) == len(frame)
+    except BlockingIOError:
+        return False
+
+
+def receive(fd: int) -> bytes:
+    """What is there; nothing if there is nothing."""
+    rig.effect(rig.RECEIVE, fd)
+    try:
+        return os.read(fd, READ_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+class _PollFd(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("found", ctypes.c_short))
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_ppoll = ctypes.CDLL(None, use_errno=True).ppoll
+
+
+class Watched:
+    """Waits until there is something to read from one of a few descriptors. To the microsecond: ``select.poll`` rounds
+    up to a millisecond, which is longer than most syncs, and ``select.select`` knows no descriptor above 1023."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self._fds = (_PollFd * len(fds))(*[_PollFd(fd, select.POLLIN, 0) for fd in fds])
+
+    def wait(self, timeout_us: int | None) -> set[int]:
+        """Those that have; none after so long, or when a signal came."""
+        span = None
+        if timeout_us is not None:
+            seconds, rest_us = divmod(timeout_us, 1_000_000)
+            span = ctypes.byref(_Timespec(seconds, rest_us * 1000))
+        if _ppoll(self._fds, len(self._fds), span, None) <= 0:
+            return set()
+        return {entry.fd for entry in self._fds if entry.found}

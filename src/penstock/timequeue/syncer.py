@@ -1,0 +1,209 @@
+"""Owns the synchronization component at work (S14): for one queue, its lock, its pipes and its syncs; what to do when,
+``syncbatches.py`` decides. A sync is one of group commit, led for all that asked: what it means, and what its failure
+means, ``commit.py`` says.
+
+The confirmations are told by the pipes, but they are true because the kernel has the number of the sync by then. So a
+confirmation that is lost, late or taken by another costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.errors import PenstockError, QueueInUse, SyncFailed
+from penstock.store import fifos, syscalls
+from penstock.store import layout as L
+from penstock.store.files import Clock, make_folder, open_file
+from penstock.timequeue.opened import OpenQueue
+from penstock.timequeue.syncbatches import Batches, Limits, State, Who
+from penstock.timequeue.syncframes import Confirmations, Request, Requests, answer_frame
+
+log = logging.getLogger("penstock")
+
+BUSY_S = 0.5  # a queue whose lock is stuck for so long: those that wait lose their patience, and hear so themselves
+LINES_MAX = 4096  # pipes to those that wait, kept open; more are opened anew each time
+
+
+def now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+class Answers:
+    """The pipes to those that wait, opened when the first answer is due."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fds: dict[tuple[str, int, int], int] = {}
+
+    def send(self, kind: str, request: Request, code: int) -> bool:
+        """False if it cannot be told: it is dead, or does not read."""
+        key = (kind, request.client, request.channel)
+        frame = answer_frame(request.serial, code)
+        fd = self._fds.get(key)
+        if fd is not None:
+            try:
+                return fifos.send(fd, frame)
+            except BrokenPipeError:  # of one that had this number before, perhaps
+                self._close(key)
+        fd = fifos.open_to_write(self._folder / fifos.channel_name(*key))
+        if fd is None:
+            return False
+        if len(self._fds) >= LINES_MAX:
+            self._close(next(iter(self._fds)))
+        self._fds[key] = fd
+        try:
+            return fifos.send(fd, frame)
+        except BrokenPipeError:
+            return False
+
+    def _close(self, key: tuple[str, int, int]) -> None:
+        os.close(self._fds.pop(key))
+
+    def close(self) -> None:
+        for key in list(self._fds):
+            self._close(key)
+
+
+class QueueSyncer:
+    """Serves one queue until it is told to stop, or a sync fails."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], limits: Limits | None = None, *, clock: Clock | None = None
+    ) -> None:
+        """``QueueInUse`` if another one serves it."""
+        self._closing = contextlib.ExitStack()
+        try:
+            self._open(path, limits or Limits(), clock)
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def _open(self, path: str | os.PathLike[str], limits: Limits, clock: Clock | None) -> None:
+        queue = self._closing.enter_context(OpenQueue(path, busy_s=BUSY_S, clock=clock))
+        self.path = queue.path
+        self._client = client = queue._mine()
+        client.syncs.commits.require_working()
+        folder = queue.path / fifos.FOLDER
+        make_folder(folder, exist_ok=True)  # a version control system, say, does not keep empty ones
+        self._take_lock(folder)
+        self._sweep(folder)
+        self._requests, self._confirmations = Requests(), Confirmations()
+        self._request = self._fifo(folder / fifos.REQUEST)
+        self._confconf = self._fifo(folder / fifos.CONFCONF)
+        self._answers = Answers(folder)
+        self._closing.callback(self._answers.close)
+        self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for fd in (self._stop, self._stopping):
+            self._closing.callback(os.close, fd)
+        self._watched = fifos.Watched((self._request, self._confconf, self._stop))
+        self._batches = Batches(limits, data_bytes=client.files.data_units * L.UNIT_BYTES)
+        self.syncs = self.served = 0
+        # Last: whoever sees it finds the pipes.
+        self._generation = client.clock.boot_us()
+        client.kernel.note(L.H_SYNCER, self._generation)
+        self._closing.callback(self._say_gone)
+
+    def _take_lock(self, folder: Path) -> None:
+        fd = open_file(folder / fifos.LOCK, os.O_RDWR | os.O_CREAT)
+        self._closing.callback(os.close, fd)
+        if not syscalls.try_lock_file(fd):
+            raise QueueInUse(str(self.path), "another synchronization component serves it")
+
+    def _sweep(self, folder: Path) -> None:
+        """Pipes of clients that were killed."""
+        for name in os.listdir(folder):
+            whose = fifos.channel_of(name)
+            if whose is not None and whose[0] < L.CLIENTS and not self._client.files.clients.alive(whose[0]):
+                fifos.remove_fifo(folder / name)
+
+    def _fifo(self, path: Path) -> int:
+        fifos.make_fifo(path)
+        fd = fifos.open_to_read(path)
+        self._closing.callback(fifos.remove_fifo, path)
+        self._closing.callback(os.close, fd)
+        return fd
+
+    def _say_gone(self) -> None:
+        if self._client.kernel.get(L.H_SYNCER) == self._generation:
+            self._client.kernel.note(L.H_SYNCER, 0)
+
+    # ------------------------------------------------------------ serving
+
+    def run(self) -> None:
+        """Until ``stop`` is called; ``SyncFailed`` if a sync fails, when all that waited have been told."""
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Wait for what comes next, and do what is due. False when told to stop."""
+        look_us = self._batches.next_look_us()
+        ready = self._watched.wait(None if look_us is None else max(look_us - now_us(), 0))
+        if self._stop in ready:
+            return False
+        if self._confconf in ready:
+            for who in self._confirmations.take(fifos.receive(self._confconf)):
+                self._batches.confirmed(who)
+        self._batches.look(now_us())
+        if self._request in ready:
+            self._take_requests()
+        self._sync_if_due()
+        return True
+
+    def _take_requests(self) -> None:
+        now = now_us()
+        for request in self._requests.take(fifos.receive(self._request)):
+            if self._batches.request(request, now) and not self._answers.send(fifos.RECEIPT, request, 0):
+                self._batches.gone(_who(request))
+
+    def _sync_if_due(self) -> None:
+        now = now_us()
+        if not self._batches.sync_due(now):
+            return
+        self._batches.begin(now)
+        try:
+            self._client.syncs.commits.lead_for_others()
+        except SyncFailed as error:
+            self._tell(self._batches.give_up(), error.errno or errno.EIO)
+            raise
+        except PenstockError as error:  # the lock was not to be had, say: those that wait find out, and why
+            log.warning("%s: no sync: %s", self.path, error)
+            self._batches.give_up()
+            return
+        self.syncs += 1
+        self.served += self._tell(self._batches.synced(now_us()), 0)
+        self._batches.look(now_us())
+
+    def _tell(self, waiting: Iterable[Request], code: int) -> int:
+        """By their pipes. Then one ring wakes all of them: each that was woken by a write of its own would be given the
+        processor in our place, and the last be told milliseconds after the first."""
+        told = 0
+        for request in waiting:
+            told += 1
+            if not self._answers.send(fifos.CONFIRM, request, code):
+                self._batches.gone(_who(request))
+        self._client.syncs.commits.tell_sleepers()
+        return told
+
+    @property
+    def state(self) -> State:
+        return self._batches.state
+
+    # ------------------------------------------------------------ the end
+
+    def stop(self) -> None:
+        """From another thread, or a signal handler."""
+        os.write(self._stopping, b"x")
+
+    def close(self) -> None:
+        """Whoever waits does without."""
+        self._closing.close()
+
+
+def _who(request: Request) -> Who:
+    return request.client, request.channel, request.serial

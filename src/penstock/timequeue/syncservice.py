@@ -1,0 +1,95 @@
+"""Owns the synchronization component as a process: one thread for each queue that it serves, so that a slow disk, or a
+failed one, is the affair of its own queues. Decides which queues are served; what that means is ``syncer.py``'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from penstock.errors import PenstockError
+from penstock.timequeue.syncbatches import Limits
+from penstock.timequeue.syncer import QueueSyncer
+
+LOOK_S = 2.0  # how often it looks for queues that have come, gone or been repaired
+JOIN_S = 10.0  # a thread that is in a sync of a disk that does not answer: the end of the process ends it
+
+
+class Listener(Protocol):
+    """Told what happens to which queue, by any thread."""
+
+    def __call__(self, event: str, path: Path, text: str, /) -> None: ...
+
+
+class _Served:
+    """One queue and its thread."""
+
+    def __init__(self, path: Path, limits: Limits, tell: Listener) -> None:
+        self._path = path
+        self._syncer = QueueSyncer(path, limits)
+        self._tell = tell
+        self._thread = threading.Thread(target=self._run, name=f"syncer of {path}", daemon=True)
+        tell("serving", path, "serving")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._syncer.run()
+        except (PenstockError, OSError) as error:
+            self._tell("failed", self._path, str(error))
+        finally:
+            self._syncer.close()
+            self._tell("ended", self._path, f"served {self._syncer.served} requests by {self._syncer.syncs} syncs")
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._syncer.stop()
+            self._thread.join(JOIN_S)
+
+
+class SyncService:
+    """Serves the queues that ``find`` finds, from one look to the next, until it is stopped."""
+
+    def __init__(self, find: Callable[[], Iterable[Path]], limits: Limits, tell: Listener) -> None:
+        self._find = find
+        self._limits = limits
+        self._tell = tell
+        self._served: dict[Path, _Served] = {}
+        self._refused: dict[Path, str] = {}  # what was said of those that could not be served
+        self._stopping = threading.Event()
+
+    def run(self, *, insist: bool) -> None:
+        """Until ``stop``. With ``insist`` it is an error if one of the first cannot be served."""
+        try:
+            self._look(insist)
+            while not self._stopping.wait(LOOK_S):
+                self._look(False)
+        finally:
+            for served in self._served.values():
+                served.stop()
+
+    def stop(self) -> None:
+        """From another thread, or a signal handler."""
+        self._stopping.set()
+
+    def _look(self, insist: bool) -> None:
+        found = list(self._find())
+        for path in [path for path in self._served if path not in found or not self._served[path].is_running()]:
+            self._served.pop(path).stop()
+        for path in found:
+            if path in self._served:
+                continue
+            try:
+                self._served[path] = _Served(path, self._limits, self._tell)
+                self._refused.pop(path, None)
+            except (PenstockError, OSError) as error:
+                if insist:
+                    raise
+                if self._refused.get(path) != str(error):
+                    self._refused[path] = str(error)
+                    self._tell("refused", path, str(error))

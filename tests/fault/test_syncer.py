@@ -1,0 +1,489 @@
+"""The synchronization component and its clients: either may be killed or stopped at any step, and nothing is lost,
+nothing is confirmed that is not on disk, nobody waits for long."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.store import fifos, rig
+from penstock.store import layout as L
+from penstock.timequeue.syncbatches import Limits
+from penstock.timequeue.syncer import QueueSyncer
+from penstock.timequeue.syncframes import Requests, answer_frame
+from tests.conftest import Queues
+from tests.fault.processes import Child
+from tests.fault.test_group_commit import Watch, durable, ended, forked, until
+
+PROMISED_S = 1.0  # whoever is not answered does without after so long
+SLACK_S = 2.0  # for a busy machine
+
+
+@pytest.fixture(autouse=True)
+def unwatched() -> Iterator[None]:
+    yield
+    rig.observe(None)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Child]]:
+    """Start a synchronization component for a queue, in a process of its own; it serves when this returns."""
+    children: list[Child] = []
+
+    def start(q: penstock.TimeQueue, work: Callable[[QueueSyncer], object] | None = None) -> Child:
+        before = q._mine().kernel.get(L.H_SYNCER)
+        child = Child(serving, q.path, work)
+        children.append(child)
+        until(lambda: q._mine().kernel.get(L.H_SYNCER) not in (0, before) or child.has_spoken())
+        return child
+
+    yield start
+    for child in children:
+        child.end()
+
+
+def serving(say: Callable[[object], None], path: Path, work: Callable[[QueueSyncer], object] | None) -> None:
+    syncer = QueueSyncer(path)
+    if work is not None:
+        work(syncer)
+    signal.signal(signal.SIGTERM, lambda *_: syncer.stop())
+    try:
+        syncer.run()
+        say((syncer.syncs, syncer.served))
+    finally:
+        syncer.close()
+
+
+def no_sync(n: int) -> None:
+    raise AssertionError("a producer had to sync by itself")
+
+
+def bodies(q: penstock.TimeQueue) -> list[bytes]:
+    return sorted(message.data for message in q.browse())
+
+
+# ---------------------------------------------------------------- serving
+
+
+@pytest.mark.parametrize("way", ["futex", "file"])
+def test_producers_of_many_processes_never_sync_themselves(
+    queue: Queues, serve: Callable[..., Child], way: str
+) -> None:
+    q = durable(queue, notify=way)
+    syncer = serve(q, lambda _: rig.observe(Watch(lambda n: time.sleep(0.005))))
+
+    def produce() -> None:
+        rig.observe(Watch(no_sync))
+        with penstock.open(q.path) as mine:
+            for i in range(20):
+                mine.put(b"%d" % i)
+            mine.put_many([b"a", b"b", b"c"])
+            rig.observe(None)  # the next needs an index sync first, and closing is one
+            mine.put_once(f"publisher-{os.getpid()}", 1, [b"d"])
+
+    children = [forked(produce) for _ in range(5)]
+    assert [ended(pid) for pid in children] == [0] * 5
+    syncer.send_signal(signal.SIGTERM)
+    syncs, served = syncer.hear()
+    stats = q.stats()
+    assert (stats.waiting, stats.committed, served) == (5 * 24, 5 * 24, 5 * 22)
+    assert syncs < 90, "with five at it, most syncs serve several"
+    assert stats.followed == 5 * 22
+
+
+def test_threads_of_a_client_wait_side_by_side(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    serve(q, lambda _: rig.observe(Watch(lambda n: time.sleep(0.005))))
+    rig.observe(Watch(no_sync))
+    threads = [threading.Thread(target=lambda: [q.put(b"x") for _ in range(10)]) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rig.observe(None)
+    assert q.qsize() == 60 and q.stats().syncs < 50
+
+
+def test_the_event_loop_goes_on_and_its_process_syncs_nothing(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    serve(q)
+    rig.observe(Watch(no_sync))
+
+    async def run() -> list[str]:
+        return list(await asyncio.gather(*(q.aput(n) for n in range(300))))
+
+    assert len(set(asyncio.run(run()))) == 300
+    rig.observe(None)
+    assert sorted(m.body for m in q.browse()) == list(range(300))
+
+
+def test_batches_over_several_data_files_and_around_the_end_of_the_ring(
+    queue: Queues, serve: Callable[..., Child], tmp_path: Path
+) -> None:
+    q = durable(queue, data_dirs=[tmp_path / "a", tmp_path / "b"])
+    serve(q)
+    rig.observe(Watch(no_sync))
+    for _ in range(8):
+        q.put_many([b"%d" % i + bytes(1000) for i in range(200)])
+        rig.observe(None)  # the room of a batch that is gone waits for an index sync
+        messages = q.get_many(200)
+        assert [m.data.rstrip(b"\0") for m in messages] == [b"%d" % i for i in range(200)]
+        q.ack_many(messages, durable=True)
+        rig.observe(Watch(no_sync))
+    rig.observe(None)
+    assert q.stats().followed == 8
+
+
+def test_a_second_one_is_refused_and_may_serve_when_the_first_has_gone(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    q = durable(queue)
+    first = serve(q)
+    with pytest.raises(penstock.QueueInUse, match="another synchronization component"):
+        QueueSyncer(q.path)
+    q.put(b"the first one goes on")
+    assert q.stats().followed == 1
+    first.kill()
+    with pytest.raises(TimeoutError):
+        serve(q).hear(0.1)  # it runs
+    rig.observe(Watch(no_sync))
+    q.put(b"the second one")
+    rig.observe(None)
+    assert q.stats().followed == 2
+
+
+def test_one_that_ends_leaves_nothing_behind(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    syncer = serve(q)
+    other = queue.open(q)
+    for each in (q, other):
+        each.put(b"x")
+    syncer.send_signal(signal.SIGTERM)
+    assert syncer.hear() == (2, 2)
+    syncer.join()
+    assert q._mine().kernel.get(L.H_SYNCER) == 0
+    other.close()
+    q.put(b"alone")
+    q.close()
+    assert os.listdir(q.path / "sync") == ["lock"]
+
+
+def test_pipes_of_killed_clients_are_swept_up(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    syncer = serve(q)
+
+    def die() -> None:
+        penstock.open(q.path).put(b"x")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert ended(forked(die)) == -signal.SIGKILL
+    q.put(b"y")
+    names = os.listdir(q.path / "sync")
+    assert len([name for name in names if fifos.channel_of(name)]) == 4
+    syncer.kill()
+    serve(q)
+    names = os.listdir(q.path / "sync")
+    assert len([name for name in names if fifos.channel_of(name)]) == 2
+    q.put(b"z")
+    assert q.stats().followed == 3
+
+
+def test_a_forked_child_has_pipes_of_its_own(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    serve(q)
+    q.put(b"parent")
+
+    def child() -> None:
+        q.put(b"child")
+        q.close()
+
+    assert ended(forked(child)) == 0
+    rig.observe(Watch(no_sync))
+    q.put(b"parent again")
+    rig.observe(None)
+    assert bodies(q) == [b"child", b"parent", b"parent again"]
+
+
+# ---------------------------------------------------------------- killed and stopped at every step
+
+
+def puts_in_time(q: penstock.TimeQueue, names: list[bytes]) -> None:
+    for name in names:
+        start_s = time.monotonic()
+        q.put(name)
+        assert time.monotonic() - start_s < PROMISED_S + SLACK_S
+
+
+def test_killed_at_every_step_the_component_harms_nobody(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    step = 0
+    expected = []
+    while True:
+        step += 1
+        syncer = serve(q, lambda _, step=step: rig.kill_at(step))
+        names = [b"%d.%d" % (step, i) for i in range(3)]
+        puts_in_time(q, names)
+        expected += names
+        if q.stats().followed >= 3 and _alive(syncer):
+            break
+        until(lambda syncer=syncer: not _alive(syncer))  # type: ignore[misc]
+        syncer.end()
+        if step % 20 == 0:
+            assert bodies(q) == sorted(expected)
+    assert bodies(q) == sorted(expected)
+    assert step > 30, "a turn of three requests has many steps"
+
+
+def _alive(child: Child) -> bool:
+    return child._process.is_alive()
+
+
+class StopAt:
+    """Stops this process by SIGSTOP just before the n-th call on a pipe or sync of a data file."""
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def store(self, path: str, index: int, value: int) -> None:
+        pass
+
+    def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+        if kind in (rig.SEND, rig.RECEIVE, rig.SYNC):
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+
+SYNCER_STEPS = 6  # receive a request, its receipt, the sync, the confirmation, its confirmation, and the next request
+CLIENT_STEPS = 4  # the request, its confirmation, the confirmation of it, and the next request
+
+
+@pytest.mark.parametrize("step", range(1, SYNCER_STEPS + 1))
+def test_stopped_at_every_step_the_component_holds_nobody_up(
+    queue: Queues, serve: Callable[..., Child], step: int
+) -> None:
+    q = durable(queue)
+    syncer = serve(q, lambda _: rig.observe(StopAt(step)))
+    puts_in_time(q, [b"a", b"b"])
+    syncer.until_stopped()
+    start_s = time.monotonic()
+    for name in (b"c", b"d", b"e"):
+        q.put(name)
+    assert time.monotonic() - start_s < PROMISED_S + SLACK_S, "it is not asked again and again"
+    syncer.go_on()
+    time.sleep(0.05)  # it goes on where it was: with requests and confirmations that nobody waits for any more
+    q._mine().syncs.commits._asking._again_s = 0.0  # as if a second had passed
+    puts_in_time(q, [b"f", b"g"])
+    assert bodies(q) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+    assert q.stats().followed >= 1, "it serves again"
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("step", range(1, CLIENT_STEPS + 1))
+def test_a_client_that_is_killed_or_stopped_at_any_step_holds_up_neither_the_component_nor_others(
+    queue: Queues, serve: Callable[..., Child], step: int, how: str
+) -> None:
+    q = durable(queue)
+    serve(q)
+    q.put(b"first")
+
+    def produce(say: Callable[[object], None]) -> None:
+        with penstock.open(q.path) as mine:
+            rig.observe(StopAt(step))
+            for name in (b"1", b"2"):
+                mine.put(name)
+                say(name)
+
+    client = Child(produce)
+    client.until_stopped()
+    try:
+        if how == "killed":
+            client.kill()
+        rig.observe(Watch(no_sync))
+        puts_in_time(q, [b"second", b"third"])
+        rig.observe(None)
+        confirmed = []
+        if how == "stopped":
+            client.go_on()
+            confirmed = [client.hear(), client.hear()]
+            assert client.join() == 0
+        else:
+            while client.has_spoken():
+                try:
+                    confirmed.append(client.hear())
+                except EOFError:
+                    break
+    finally:
+        client.end()
+    found = bodies(q)
+    assert set(found) >= {b"first", b"second", b"third", *confirmed} and len(found) == len(set(found))
+    assert set(found) <= {b"first", b"second", b"third", b"1", b"2"}
+
+
+def test_a_client_killed_at_every_step_loses_nothing_that_was_confirmed(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    q = durable(queue)
+    serve(q)
+    step = 0
+    while True:
+        step += 1
+
+        def produce(say: Callable[[object], None], step: int = step) -> None:
+            mine = penstock.open(q.path)
+            rig.kill_at(step)
+            mine.put(b"%d" % step)
+            rig.kill_at(0)
+            say("confirmed")
+            mine.close()
+
+        client = Child(produce)
+        survived = client.join() == 0
+        if survived:
+            assert client.hear() == "confirmed"
+        client.end()
+        puts_in_time(q, [b"other %d" % step])
+        found = bodies(q)
+        assert found in ([b"%d" % step, b"other %d" % step], [b"other %d" % step])
+        assert not survived or len(found) == 2
+        assert q.purge() == len(found)
+        if survived:
+            break
+    assert step > 15
+
+
+# ---------------------------------------------------------------- what it says is only a hint
+
+
+def test_a_confirmation_without_a_sync_is_not_believed(queue: Queues) -> None:
+    """Of somebody who only pretends: what is on disk the kernel says."""
+    q = durable(queue)
+    folder = q.path / fifos.FOLDER
+    for name in (fifos.REQUEST, fifos.CONFCONF):
+        fifos.make_fifo(folder / name)
+    request = fifos.open_to_read(folder / fifos.REQUEST)
+    confconf = fifos.open_to_read(folder / fifos.CONFCONF)
+    q._mine().kernel.note(L.H_SYNCER, 7)
+    asked = []
+
+    def pretend() -> None:
+        reader = Requests()
+        while not asked:
+            asked.extend(reader.take(fifos.receive(request)))
+        for kind in (fifos.RECEIPT, fifos.CONFIRM):
+            fd = fifos.open_to_write(folder / fifos.channel_name(kind, asked[0].client, asked[0].channel))
+            assert fd is not None
+            fifos.send(fd, answer_frame(asked[0].serial, 0))
+            os.close(fd)
+
+    pretending = threading.Thread(target=pretend)
+    pretending.start()
+    watch = Watch(lambda n: None)
+    rig.observe(watch)
+    q.put(b"x")
+    pretending.join()
+    rig.observe(None)
+    assert watch.syncs == 1, "so it led one itself"
+    q._mine().kernel.note(L.H_SYNCER, 0)
+    os.close(request)
+    os.close(confconf)
+
+
+def test_a_mark_that_one_serves_is_only_a_hint(queue: Queues) -> None:
+    q = durable(queue)
+    q._mine().kernel.note(L.H_SYNCER, 7)  # as one leaves it that was killed, or a damaged kernel
+    q.put(b"no pipes")
+    fifos.make_fifo(q.path / fifos.FOLDER / fifos.REQUEST)
+    q._mine().kernel.note(L.H_SYNCER, 8)
+    q.put(b"a pipe that nobody reads")
+    (q.path / fifos.FOLDER / fifos.REQUEST).unlink()
+    (q.path / fifos.FOLDER / fifos.REQUEST).write_bytes(b"no pipe")
+    (q.path / fifos.FOLDER / fifos.CONFCONF).write_bytes(b"no pipe")
+    q._mine().kernel.note(L.H_SYNCER, 9)
+    q.put(b"files in their place")
+    assert q.qsize() == 3 and q.stats().followed == 0
+    for name in (fifos.REQUEST, fifos.CONFCONF):
+        (q.path / fifos.FOLDER / name).unlink()
+    q._mine().kernel.note(L.H_SYNCER, 0)
+
+
+def test_bytes_of_others_in_the_pipes_are_dropped(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    serve(q)
+    q.put(b"x")
+    line = q._mine().syncs.commits._asking._line
+    for fd in (line.request, line.confconf):
+        assert fifos.send(fd, os.urandom(1000))
+    time.sleep(0.02)  # else the next request is read with them, dropped too, and made up for by the client
+    puts_in_time(q, [b"y", b"z"])
+    assert bodies(q) == [b"x", b"y", b"z"]
+
+
+# ---------------------------------------------------------------- a sync that fails
+
+
+def test_a_failed_sync_reaches_every_waiter_and_is_final(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+
+    def fail_when_three_wait(syncer: QueueSyncer) -> None:
+        def fail(n: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        rig.observe(Watch(fail))
+        syncer._batches._limits = Limits(gather_us=400_000, idle_us=400_000, batch_requests_max=3, automatic=False)
+
+    syncer = serve(q, fail_when_three_wait)
+    rig.observe(Watch(no_sync))
+    told: list[BaseException] = []
+
+    def produce(mine: penstock.TimeQueue) -> None:
+        try:
+            mine.put(b"x")
+        except penstock.SyncFailed as error:
+            told.append(error)
+
+    others = [q, queue.open(q), queue.open(q)]
+    threads = [threading.Thread(target=produce, args=(mine,)) for mine in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 3 and {error.errno for error in told} == {errno.EIO}  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="SyncFailed"):
+        syncer.hear()  # it ends: the queue is to be checked first
+    for mine in others:
+        with pytest.raises(penstock.SyncFailed):
+            mine.put(b"y")
+    with pytest.raises(penstock.SyncFailed):
+        QueueSyncer(q.path)
+    rig.observe(None)
+    assert q.qsize() == 0
+    q._mine().kernel.note(L.H_SYNC_FAILED, 0)
+
+
+def test_a_sync_that_failed_while_the_component_died_is_not_forgotten(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """Killed in a sync, it may have been told of an error: a client that is older than it syncs itself, and hears."""
+    q = durable(queue)
+
+    def die(n: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    serve(q, lambda _: rig.observe(Watch(die)))
+    watch = Watch(lambda n: None)
+    rig.observe(watch)
+    puts_in_time(q, [b"x"])
+    rig.observe(None)
+    assert watch.syncs >= 1
+    kernel = q._mine().kernel
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
