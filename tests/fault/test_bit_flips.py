@@ -45,6 +45,8 @@ UNNOTICED_HEADER = {
     "H_WAKE": "a futex: changes are all that counts",
     "H_SLEEPERS": "somebody is woken for nothing, or looks after a second",
     "H_CHOOSERS": "likewise",
+    "H_WATCHED": "likewise",
+    "H_ROOM_WATCHED": "likewise",
     "H_ROOM": "as H_WAKE",
     "H_ROOM_SLEEPERS": "as H_SLEEPERS",
     "H_SYNC_BEGUN": "a counter of this boot; restore begins anew",

@@ -187,3 +187,49 @@ def test_watches_say_which_file_was_changed(tmp_path: Path) -> None:
     os.utime(files[1])
     assert watches.news() == set()
     watches.close()
+
+
+def test_a_consumer_that_chooses_is_in_time_though_others_are_due(tmp_path: Path, start: Start) -> None:
+    names = make(tmp_path, 2)
+
+    def choose(say: Any) -> None:
+        with MacroQueue(tmp_path / "all") as q:
+            say("ready")
+            with q.get(timeout=30, type="wanted") as message:
+                say(time.monotonic() - message.body)
+
+    put(tmp_path, names[0], type="other", delay=0.01)
+    child = start(choose)
+    child.hear()
+    time.sleep(0.1)
+    put(tmp_path, names[0], type="wanted", delay=0.3)
+    assert 0 <= child.hear() < 0.3 + PROMPT_S / 3
+
+
+def test_a_member_whose_files_were_replaced_wakes_its_consumers(tmp_path: Path, start: Start) -> None:
+    names = make(tmp_path, 2)
+
+    def replaced(say: Any) -> None:
+        with MacroQueue(tmp_path / "all") as q:
+            assert q.get_many(1, wait=0.05) == []
+            shutil.copytree(tmp_path / names[0], tmp_path / "aside")
+            shutil.rmtree(tmp_path / names[0])
+            os.rename(tmp_path / "aside", tmp_path / names[0])
+            deadline = time.monotonic() + 20
+            while q.stats().failed or not q._members.leaves[0].member.is_there():  # type: ignore[union-attr]
+                assert time.monotonic() < deadline
+                q.get_many(1, wait=0.05)
+            assert q.get_many(1, wait=1.5) == []
+            for _ in range(3):
+                say("waiting")
+                with q.get(timeout=30) as message:
+                    say(time.monotonic() - message.body)
+
+    child = start(replaced)
+    late = []
+    for _ in range(3):
+        child.hear()
+        time.sleep(0.2)
+        put(tmp_path, names[0])
+        late.append(child.hear())
+    assert sorted(late)[1] < PROMPT_S / 3, late

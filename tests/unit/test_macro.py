@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import shutil
 import threading
 import time
@@ -312,7 +314,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_without_members_nothing_goes_in_and_nothing_comes(macros: Macros) -> None:
     q = macros(())
-    with pytest.raises(QueueInactive):
+    with pytest.raises(Misuse, match="without members"):
         q.put("x")
     with pytest.raises(QueueEmpty):
         q.get(timeout=0.01)
@@ -396,3 +398,80 @@ def test_threads_share_a_macro_queue(tmp_path: Path) -> None:
         thread.join(30)
     assert sorted(got) == list(range(200))
     manager.close()
+
+
+# ---------------------------------------------------------------- handles, and members that refuse or leave
+
+
+def test_what_is_put_without_waiting_is_as_it_was_then(macros: Macros) -> None:
+    q = macros()
+    body = {"n": 0}
+    handles = []
+    for body["n"] in range(10):
+        handles.append(q.put(body, wait=False, delay=5))
+    assert all(handle.result(10) for handle in handles)
+    found = list(q.browse())
+    assert [message.body["n"] for message in found] == list(range(10))
+    assert {message.deliver_us for message in found} == {macros.clock.wall_us() + 5_000_000}
+
+
+def test_a_queue_is_closed_in_a_callback_of_its_own(macros: Macros) -> None:
+    q = macros()
+    closed = threading.Event()
+
+    def close(_: object) -> None:
+        q.close()
+        closed.set()
+
+    q.put("x", wait=False).add_done_callback(close)
+    assert closed.wait(10) and q.closed
+
+
+def test_a_put_says_why_no_member_takes_it(macros: Macros, tmp_path: Path) -> None:
+    q = macros(("a",))
+    shutil.rmtree(tmp_path / "a")
+    macros.manager.deactivate("b")  # so that all look
+    with pytest.raises(penstock.QueueNotFound):
+        q.put("x")
+
+
+def test_a_put_that_waits_goes_on_when_a_member_is_activated(macros: Macros) -> None:
+    q = macros(("a",))
+    macros.manager.deactivate("a")
+    with pytest.raises(QueueInactive):
+        q.put("x", timeout=0.01)
+    timer = threading.Timer(0.2, macros.manager.activate, ("a",))
+    timer.start()
+    assert q.put("x", timeout=30)
+    timer.join()
+
+
+def test_a_member_that_was_closed_by_another_thread_is_no_end_of_the_macro_queue(macros: Macros) -> None:
+    q = macros(producing="shortest")
+    q.put("x")
+    (leaf, *_), inner = q._inner._members.leaves, q._inner
+    assert leaf.member is not None
+    leaf.member.queue.close()
+    with pytest.raises(QueueEmpty):
+        q.get(block=False)
+    with pytest.raises(QueueEmpty):
+        q.get(timeout=0.01, type="none")
+    assert q.put("y") and not inner.closed
+
+
+def test_coroutines_pass_over_a_member_that_a_body_is_too_large_for(macros: Macros) -> None:
+    macros.manager.create("large", **{**SMALL, "data_bytes": 1 << 20})
+    q = macros(("a", "large"))
+    asyncio.run(q.aput(bytes(100_000)))
+    assert macros.sizes(["a", "large"]) == [0, 1]  # type: ignore[arg-type]
+
+
+def test_too_many_open_files_are_an_error_of_the_process_and_not_of_members(macros: Macros) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    macros.manager.create_macro("all", ("a", "b", "c"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 12, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            macros.open("all")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

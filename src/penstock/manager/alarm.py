@@ -24,6 +24,7 @@ class Alarm:
         self._told = threading.Condition()
         self._watches: Watches | None = None
         self._polling = False
+        self._closed = False
         self.is_watching = False  # somebody has slept, and there may be news
         self.count = 0
 
@@ -34,6 +35,11 @@ class Alarm:
                 self.is_watching = True
             for path in paths:
                 self._watches.add(path)
+
+    def watches(self, count: int) -> bool:
+        """Whether so many are watched: one whose file was replaced is not any more."""
+        with self._told:
+            return self._watches is not None and len(self._watches) == count
 
     def unwatch(self, paths: Iterable[Path]) -> None:
         with self._told:
@@ -85,15 +91,22 @@ class Alarm:
             self._told.acquire()
             self._polling = False
             self._told.notify_all()
+            if self._closed:
+                self._close()
         self._hear()
 
     def close(self) -> None:
         with self._told:
             self.count += 1
             self._told.notify_all()
-            if self._watches is not None and not self._polling:
-                self._watches.close()
-                self._watches = None
+            self._closed = True
+            if not self._polling:  # else whoever does closes them
+                self._close()
+
+    def _close(self) -> None:
+        if self._watches is not None:
+            self._watches.close()
+            self._watches = None
 
     def after_fork_in_child(self) -> None:
         """The parent's instance is not ours to read."""

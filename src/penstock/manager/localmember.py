@@ -124,13 +124,23 @@ def _ask(client: Client, chooses: bool) -> float:
     kernel.sleepers.watch(chooses)
     now_us = client.clock.wall_us()
     due_us = kernel.order.next_due_us()
+    if due_us <= now_us:  # the caller takes it, or does not want it: then the next one may be for it
+        due_us = _next_after(client, now_us) if chooses else 0
     return sleep_s(
         now_us=now_us,
         boot_us=client.clock.boot_us(),
-        next_due_us=due_us if due_us > now_us else 0,
+        next_due_us=due_us,
         next_lease_us=kernel.order.next_lease_us(),
         left_s=None,
     )
+
+
+def _next_after(client: Client, now_us: int) -> int:
+    """When the first of those falls due that are not due now; 0: none does."""
+    order = client.kernel.order
+    timed = [which for which in range(L.LIST_TIMED, L.LIST_LEASES) if order.count(which)]
+    slots = [order.after(which, now_us, L.MASK48) for which in timed]
+    return min((client.kernel.field(slot, L.S_DELIVER_US) for slot in slots if slot), default=0)
 
 
 def _take_oldest(client: Client, lease_us: int) -> Look:

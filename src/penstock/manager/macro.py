@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self, Unpack
 
 from penstock.errors import (
+    BodyTooLarge,
     Misuse,
     NotAQueue,
     PenstockError,
@@ -86,7 +87,12 @@ class MacroQueue(Finishing):
             self._consumer = Receiving(self.name, self._members, self._clock, self._finish_copies)
             self._sending = Sending(self.name, self._members, self._consumer.alarm, self._consumer.watch)
             self._questions = Questions(
-                self.name, self._sending, lambda route: _queue(route.leaves[0]), self._copy, self._mine
+                self.name,
+                self._sending,
+                queue_of=lambda route: _queue(route.leaves[0]),
+                copy=self._copy,
+                mine=self._mine,
+                now_us=self._clock.wall_us,
             )
             self._copies: dict[str, Copies] = {}
             self._look_at_s = 0.0
@@ -344,7 +350,7 @@ class MacroQueue(Finishing):
         dedup_id = options.get("dedup_id")
         route = next(iter(self._sending.routes(self._members.root, dedup_id)), None)
         if route is not None and route.copies is None:
-            with contextlib.suppress(QueueFull):
+            with contextlib.suppress(QueueFull, BodyTooLarge, OSError):  # what there is to say of it is found out below
                 return await _queue(route.leaves[0]).aput(body, durability=durability, **options)
         return await in_thread(self.put, body, timeout=timeout, durability=durability, **options)
 

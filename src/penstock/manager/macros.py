@@ -6,7 +6,7 @@ message, nor a member's files.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,10 @@ OPTIONS = (*OWN, *POLICIES, "members")  # all that can be said of a macro queue;
 class Macros:
     """The macro queues of one root. Whoever changes one has the root's lock, but for making one."""
 
-    def __init__(self, files: FileDirectory) -> None:
+    def __init__(self, files: FileDirectory, tell: Callable[[], None]) -> None:
+        """``tell`` says to all that something has changed."""
         self._files = files
+        self._tell = tell
 
     def make(self, name: str, given: Mapping[str, Any]) -> None:
         """There whole, or not at all; two who make one of a name at the same time are told apart by the folder."""
@@ -54,6 +56,7 @@ class Macros:
         for macro in self._holders(entry.name):
             self._check_holder(macro, entry, own, options)
         note(place, msgspec.structs.replace(before, macro=options, **own))
+        self._tell()  # before anybody is woken, who else would find all as it was
         touch(place / NOTIFY / WAKEUP)
 
     def _check_holder(self, macro: Entry, entry: Entry, own: Mapping[str, Any], options: MacroOptions) -> None:

@@ -98,7 +98,7 @@ class QueueManager:
         self._busy_s = check_seconds("busy_s", busy_s)
         self._root = Root(queue_path(root), busy_s=self._busy_s)
         self._files = FileDirectory(self._root.path)
-        self._macros = Macros(self._files)
+        self._macros = Macros(self._files, lambda: self._root.changes.advance())
         self._directories: tuple[Directory, ...] = (self._files, *directories)
         self._principal: str | None = None
         self._handed = HandedOut()

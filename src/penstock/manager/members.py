@@ -5,6 +5,7 @@ left alone for a while and then tried again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -280,6 +281,8 @@ class Members:
             try:
                 leaf.member = self._open(leaf.path)
             except (PenstockError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise  # it is this process that cannot, not the member
                 leaf.opening.begin(leaf.name, "all calls", error)
             else:
                 leaf.opening.end(leaf.name)

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+import msgspec
+
+from penstock.codec import decode_body, encode_body
 from penstock.errors import Misuse, NoAnswer, QueueClosed, QueueFull
 from penstock.manager.sending import Route, Sending
 from penstock.timequeue import TimeQueue
@@ -20,7 +24,7 @@ from penstock.timequeue.asking import EVER_S, ROOM_LOOK_S, Asking, Gathered
 from penstock.timequeue.handles import Handle
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.models import Way
-from penstock.timequeue.puts import Draft, drafted
+from penstock.timequeue.puts import Draft, drafted, to_us
 
 
 class Copy(Protocol):
@@ -77,8 +81,16 @@ class Questions:
     """Those of one macro queue object."""
 
     def __init__(
-        self, name: str, sending: Sending, queue_of: Callable[[Route], TimeQueue], copy: Copy, mine: Callable[[], Any]
+        self,
+        name: str,
+        sending: Sending,
+        *,
+        queue_of: Callable[[Route], TimeQueue],
+        copy: Copy,
+        mine: Callable[[], Any],
+        now_us: Callable[[], int],
     ) -> None:
+        self._now_us = now_us
         self._name = name
         self._sending = sending
         self._queue_of = queue_of
@@ -86,6 +98,7 @@ class Questions:
         self._mine = mine
         self._thread: ThreadPoolExecutor | None = None
         self._mutex = threading.Lock()
+        self._worker: int | None = None
         self._closing = False
 
     def put(self, drafts: list[Draft], way: Way, timeout: float | None, *, several: bool) -> Any:
@@ -160,19 +173,20 @@ class Questions:
     # ------------------------------------------------------------ the thread
 
     def _start(self, drafts: list[Draft], way: Way, room_s: float | None, *, several: bool) -> Question:
-        question = Question(self._name, way, drafts, several=several)
-        for draft in drafts:
-            drafted(draft, draft.body, 0, None)  # what cannot be put is told now
+        frozen = [as_it_is(draft, self._now_us()) for draft in drafts]
+        question = Question(self._name, way, frozen, several=several)
         until_s = None if room_s is None else time.monotonic() + room_s
         with self._mutex:
             if self._closing:
                 raise QueueClosed(f"{self._name}: this queue object is closed")
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock puts")
-            self._thread.submit(self._make, question, until_s)
+            # With the caller's context: a trace goes along.
+            self._thread.submit(contextvars.copy_context().run, self._make, question, until_s)
         return question
 
     def _make(self, question: Question, until_s: float | None) -> None:
+        self._worker = threading.get_ident()
         if not question.handle.begin():
             return
         try:
@@ -202,8 +216,26 @@ class Questions:
             self._closing = True
             thread, self._thread = self._thread, None
         if thread is not None:
-            thread.shutdown(wait=True)
+            thread.shutdown(wait=self._worker != threading.get_ident())  # not by a callback in that thread
 
     def after_fork_in_child(self) -> None:
         self._mutex = threading.Lock()
         self._thread = None
+
+
+def as_it_is(draft: Draft, now_us: int) -> Draft:
+    """A draft that is put later as it is now: the caller may go on to change the body, and times count from now. What
+    cannot be put is told now."""
+    drafted(draft, draft.body, now_us, None)
+    deliver_us = to_us(draft.deliver_at, draft.delay, now_us)
+    expires = draft.expires_at is not None or draft.ttl is not None
+    expires_us = (to_us(draft.expires_at, draft.ttl, now_us) or now_us) if expires else 0
+    return msgspec.structs.replace(
+        draft,
+        body=decode_body(*encode_body(draft.body)),
+        headers=dict(draft.headers) if draft.headers else None,
+        deliver_at=deliver_us / 1e6 if deliver_us else None,
+        delay=None,
+        expires_at=expires_us / 1e6 if expires else None,
+        ttl=None,
+    )

@@ -7,6 +7,7 @@ since has nothing: it is *quiet*, and neither looked at nor asked again. So idle
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import Misuse, PenstockError, QueueBusy
+from penstock.errors import Misuse, PenstockError, QueueBusy, QueueClosed
 from penstock.manager.alarm import SLEEP_MAX_S, Alarm
 from penstock.manager.members import Asked, Group, Leaf, Members, Quick, notice_of
 from penstock.manager.membership import IN_ORDER
@@ -115,6 +116,8 @@ class Receiving:
             if due(now_us) and leaf.gives.error is None:
                 try:
                     found = receive(1, 0.0, own_lease_us if lease_us is None else lease_us)
+                except QueueClosed:  # by another thread: it is a member no longer
+                    return None
                 except Misuse:
                     raise
                 except (PenstockError, OSError) as error:
@@ -170,6 +173,8 @@ class Receiving:
                 continue
             try:
                 nap_s = member.ask(asked)
+            except QueueClosed:
+                continue
             except Misuse:
                 raise
             except (PenstockError, OSError) as error:
@@ -206,17 +211,25 @@ class Receiving:
             yield leaf, share
         if group.active:
             for leaf in [leaf for leaf in vigil.awake if leaf not in seemed and leaf.may_give]:
-                member = leaf.member
-                if member is not None and (member.stirs() or (asked is not None and member.gauge().waiting)):
+                if self._may_have(leaf, asked):
                     yield leaf, most
+
+    def _may_have(self, leaf: Leaf, asked: Asked | None) -> bool:
+        member = leaf.member
+        try:
+            return member is not None and (member.stirs() or (asked is not None and member.gauge().waiting > 0))
+        except QueueClosed:  # it is a member no longer
+            return False
 
     def _by_group(self, vigil: Vigil, which: str) -> list[Leaf]:
         """The members that are awake, by the group of each that comes first."""
         order, by = ORDERS[which], "size" if which == "largest" else "age"
         firsts = []
         for leaf in vigil.awake:
-            if leaf.member is not None and leaf.may_give:
-                firsts += [(order(group), leaf) for group in leaf.member.queue.groups(by=by, limit=1)]
+            member = leaf.member
+            if member is not None and leaf.may_give:
+                with contextlib.suppress(QueueClosed):  # it is a member no longer
+                    firsts += [(order(group), leaf) for group in member.queue.groups(by=by, limit=1)]
         return [leaf for _, leaf in sorted(firsts, key=lambda first: first[0])]
 
     def _due(
@@ -248,7 +261,10 @@ class Receiving:
 
     def _seems_due(self, leaf: Leaf, vigil: Vigil, now_us: int) -> bool:
         member = leaf.member
-        return member is not None and leaf in vigil.awake and leaf.may_give and member.is_due(now_us)
+        try:
+            return member is not None and leaf in vigil.awake and leaf.may_give and member.is_due(now_us)
+        except QueueClosed:  # it is a member no longer
+            return False
 
     def _head(self, node: Leaf | Group, vigil: Vigil, asked: Asked | None, now_us: int, oldest: bool) -> Any:
         """What a member has for now; of a macro queue, the best of its own."""
@@ -258,6 +274,8 @@ class Receiving:
             assert node.member is not None
             try:
                 return node.member.head(now_us, asked, oldest=oldest)
+            except QueueClosed:
+                return None
             except Misuse:
                 raise
             except (PenstockError, OSError) as error:
@@ -277,6 +295,8 @@ class Receiving:
                 found = member.take_oldest(lease) or (member.take(most, lease, None) if member.stirs() else [])
             else:
                 found = member.take(most, lease, asked)
+        except QueueClosed:
+            return []
         except Misuse:
             raise
         except (PenstockError, OSError) as error:
@@ -299,14 +319,15 @@ class Receiving:
 
     def watch(self) -> None:
         """The notification files of all members, and of the macro queues above them."""
-        if self._version == self._members.version and self._watched:
+        version = self._members.version
+        if self._version == version and self._watched and self.alarm.watches(len(self._watched)):
             return
-        self._version = self._members.version
         wanted: dict[Path, Leaf | None] = {leaf.member.notice: leaf for leaf in self._members.leaves if leaf.member}
         wanted |= {notice_of(path): None for path in _places(self._members.root)}
         self.alarm.unwatch(path for path, leaf in self._watched.items() if wanted.get(path) is not leaf)
-        self.alarm.watch(wanted)
         self._watched = wanted
+        self.alarm.watch(wanted)
+        self._version = version
 
     def _listen(self, news: set[Path] | None) -> None:
         """These members have something, perhaps; without any known, all."""
@@ -324,16 +345,20 @@ class Receiving:
         self._also(self._members.root)
         now_us = self._clock.wall_us()
         for leaf in self._members.leaves:
-            member = leaf.member
-            if member is None:
-                continue
-            if member.stirs() or member.is_due(now_us):
-                for vigil in list(self._vigils.values()):
-                    vigil.awake.add(leaf)
-            elif (soon_s := member.soon_s(now_us)) < SLEEP_MAX_S:
-                for vigil in list(self._vigils.values()):
-                    if leaf not in vigil.awake:
-                        vigil.settle(leaf, soon_s, next(self._numbers))
+            with contextlib.suppress(QueueClosed):  # it is a member no longer
+                self._tend_one(leaf, now_us)
+
+    def _tend_one(self, leaf: Leaf, now_us: int) -> None:
+        member = leaf.member
+        if member is None:
+            return
+        if member.stirs() or member.is_due(now_us):
+            for vigil in list(self._vigils.values()):
+                vigil.awake.add(leaf)
+        elif (soon_s := member.soon_s(now_us)) < SLEEP_MAX_S:
+            for vigil in list(self._vigils.values()):
+                if leaf not in vigil.awake:
+                    vigil.settle(leaf, soon_s, next(self._numbers))
 
     # ------------------------------------------------------------ for coroutines, as a Consumer has it
 

@@ -5,10 +5,10 @@ do not work, and waiting for room in any. How a message gets into several at onc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, NoReturn, TypeVar
 
-from penstock.errors import BatchTooLarge, BodyTooLarge, Misuse, PenstockError, QueueFull, QueueInactive
+from penstock.errors import BatchTooLarge, BodyTooLarge, Misuse, PenstockError, QueueClosed, QueueFull, QueueInactive
 from penstock.manager.alarm import Alarm
 from penstock.manager.members import Group, Leaf, Members
 from penstock.manager.membership import COPY_TO_ALL
@@ -34,14 +34,23 @@ class Refusals:
     def __init__(self) -> None:
         self.full: QueueFull | None = None
         self.other: Exception | None = None
+        self.tried = False
 
-    def tell(self, name: str) -> NoReturn:
+    @property
+    def may_pass(self) -> bool:
+        """Whether it may be taken later: one that is full has room again, one comes, or is activated."""
+        return self.full is not None or not self.tried
+
+    def tell(self, name: str, leaves: Sequence[Leaf]) -> NoReturn:
         """A full one may take it later; another error is told only if there is none."""
         full = self.full
         if full is not None:
             raise QueueFull(name, which=full.which, size=full.size, wanted=full.wanted) from full
-        if self.other is not None:
-            raise self.other
+        failed = self.other or next((leaf.error for leaf in leaves if leaf.active and leaf.error is not None), None)
+        if failed is not None:
+            raise failed
+        if not leaves:
+            raise Misuse(f"{name}: a macro queue without members: nothing can be put into it")
         raise QueueInactive(name, call="put into any member")
 
 
@@ -67,8 +76,8 @@ class Sending:
         done = self._try(work, dedup_id, again, refusals)
         if done is not None:
             return done
-        if timeout_s is None or refusals.full is None:
-            refusals.tell(self._name)
+        if timeout_s is None or not refusals.may_pass:
+            refusals.tell(self._name, self._members.leaves)
         return self._put_when_room(work, timeout_s, dedup_id, again)
 
     def _put_when_room(
@@ -92,8 +101,8 @@ class Sending:
             if done is not None:
                 return done
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or refusals.full is None or (again is not None and not again()):
-                refusals.tell(self._name)
+            if left_s <= 0 or not refusals.may_pass or (again is not None and not again()):
+                refusals.tell(self._name, self._members.leaves)
             self._alarm.sleep(seen, min(left_s, ROOM_S))
 
     def _ask_for_room(self, leaf: Leaf) -> None:
@@ -101,6 +110,8 @@ class Sending:
             return
         try:
             leaf.member.ask_for_room()
+        except QueueClosed:  # by another thread: it is a member no longer
+            pass
         except Misuse:
             raise
         except (PenstockError, OSError) as error:
@@ -124,12 +135,16 @@ class Sending:
     def _attempt(self, route: Route, work: Callable[[Route], Result], refusals: Refusals) -> Result | None:
         """None if this route does not take it; what is the caller's own fault is told at once."""
         first = route.leaves[0]
+        refusals.tried = True
         try:
             done = work(route)
         except QueueFull as error:
             refusals.full = error
             return None
         except (BodyTooLarge, BatchTooLarge) as error:  # for this one
+            refusals.other = error
+            return None
+        except QueueClosed as error:  # by another thread: it is a member no longer
             refusals.other = error
             return None
         except Misuse:
@@ -198,7 +213,11 @@ class Sending:
     def _gauge(self, node: Leaf | Group) -> Gauge:
         """Of a macro queue, that of the member that has the least to do."""
         if isinstance(node, Leaf):
-            return node.member.gauge() if node.member is not None and node.may_take else NO_GAUGE
+            member = node.member
+            try:
+                return member.gauge() if member is not None and node.may_take else NO_GAUGE
+            except QueueClosed:  # it is a member no longer
+                return NO_GAUGE
         below = [self._gauge(each) for each in node.nodes] if node.active else []
         return min(below, key=lambda gauge: gauge.waiting + gauge.pending, default=NO_GAUGE)
 

@@ -19,6 +19,7 @@ _IN_ATTRIB = 4
 _IN_DELETE_SELF = 0x400
 _IN_MOVE_SELF = 0x800
 _IN_Q_OVERFLOW = 0x4000
+_IN_IGNORED = 0x8000  # the file is gone, and with it the watch
 _IN_CLOEXEC = 0o2000000
 _IN_NONBLOCK = 0o4000
 
@@ -60,6 +61,9 @@ class Watches:
             self._paths.pop(watch, None)
             self._libc.inotify_rm_watch(self._fd, watch)
 
+    def __len__(self) -> int:
+        return len(self._watches) + len(self._unwatched)
+
     def wait(self, seconds: float) -> None:
         """Until there may be news; not longer than this."""
         longest_s = seconds if self.complete else min(seconds, UNWATCHED_S)
@@ -85,6 +89,8 @@ class Watches:
                 known = False
             elif watch in self._paths:
                 changed.add(self._paths[watch])
+                if mask & _IN_IGNORED:
+                    self._watches.pop(self._paths.pop(watch), None)
         return known
 
     def close(self) -> None:
