@@ -281,8 +281,7 @@ class Members:
             try:
                 leaf.member = self._open(leaf.path)
             except (PenstockError, OSError) as error:
-                if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                    raise  # it is this process that cannot, not the member
+                _raise_if_ours(error)
                 leaf.opening.begin(leaf.name, "all calls", error)
             else:
                 leaf.opening.end(leaf.name)
@@ -351,6 +350,14 @@ def _quick(group: Group) -> list[Quick] | None:
     if len(leaves) < len(group.nodes):
         return None
     return [Quick(*leaf.member.quick(), leaf.member.lease_us, leaf) for leaf in leaves if leaf.member is not None]
+
+
+def _raise_if_ours(error: BaseException | None) -> None:
+    """Too many open files: it is this process that cannot, not the member."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise error
+        error = error.__cause__
 
 
 def notice_of(path: Path) -> Path:
