@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from tests.cli.conftest import Run
+from penstock.cli import exits
+from tests.cli.conftest import Run, one_error, rows
 
 DECLARED = """
 [queues.urgent]
@@ -76,3 +77,27 @@ def test_commands_take_a_macro_queue_for_a_queue(run: Run, root: Path) -> None:
     run("purge", work, "--yes")
     with pytest.raises(penstock.NotAQueue, match="a macro queue"):
         penstock.open(work)
+
+
+def test_cancel_finds_a_message_in_whichever_member(run: Run, root: Path) -> None:
+    run("apply", root)
+    work = root / "work"
+    ids = [run("put", root / name, "x").stdout.strip() for name in ("normal", "urgent")]
+    assert "not a message id" in one_error(run("cancel", work, ids[0], "no-id", code=exits.USAGE))
+    assert rows(run("stat", work, "--json"))[0]["waiting"] == 2, "nothing is removed before all words are ids"
+    assert rows(run("cancel", work, *ids, "--json")) == [{"id": id, "cancelled": True} for id in ids]
+    assert "is not waiting" in run("cancel", work, ids[0], code=exits.NOTHING).stdout
+
+
+def test_redrive_brings_back_the_dead_letters_of_all_members(run: Run, root: Path) -> None:
+    run("apply", root)
+    work = root / "work"
+    assert "0 dead letters brought back, 0 left" in run("redrive", work, code=exits.NOTHING).stdout
+    for name in ("normal", "urgent"):
+        with penstock.open(root / name) as q:
+            q.put_many([b"x"] * 2)
+            for message in q.get_many(2):
+                message.dead_letter("broken")
+    assert rows(run("redrive", work, "--limit", "3", "--json")) == [{"moved": 3, "left": 1}]
+    assert "1 dead letters brought back, 0 left" in run("redrive", work, "--reason", "broken").stdout
+    assert rows(run("stat", work, "--json"))[0]["waiting"] == 4
