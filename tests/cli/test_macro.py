@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,49 @@ def test_redrive_brings_back_the_dead_letters_of_all_members(run: Run, root: Pat
     assert rows(run("redrive", work, "--limit", "3", "--json")) == [{"moved": 3, "left": 1}]
     assert "1 dead letters brought back, 0 left" in run("redrive", work, "--reason", "broken").stdout
     assert rows(run("stat", work, "--json"))[0]["waiting"] == 4
+
+
+# ---------------------------------------------------------------- members that do not work
+
+
+def damage(queue: Path) -> None:
+    (queue / "kernel").write_bytes(b"")
+
+
+def test_a_macro_queue_is_shown_with_the_members_that_work(run: Run, root: Path) -> None:
+    run("apply", root)
+    run("put", root / "normal", "x")
+    damage(root / "urgent")
+    (every,) = rows(run("stat", root, "--json"))
+    work = every["queues"]["work"]
+    assert (work["state"], work["error"], work["stats"]["waiting"]) == ("configured", None, 1)
+    assert "kernel" in work["stats"]["failed"]["urgent"]
+    assert every["total"]["waiting"] == 1
+    (listed,) = (row for row in rows(run("ls", root, "--json")) if row["name"] == "work")
+    assert (listed["state"], listed["waiting"], list(listed["failed"])) == ("configured", 1, ["urgent"])
+    for command in ("stat", "ls"):
+        text = run(command, root).stdout
+        assert "urgent:" in text, text
+
+
+@pytest.mark.parametrize("harm", [damage, shutil.rmtree])
+def test_a_macro_queue_none_of_whose_members_works_has_failed(
+    run: Run, root: Path, harm: Callable[[Path], None]
+) -> None:
+    run("apply", root)
+    for name in ("normal", "urgent"):
+        harm(root / name)
+    (every,) = rows(run("stat", root, "--json"))
+    listed = {row["name"]: row for row in rows(run("ls", root, "--json"))}
+    for name in ("work", "outer"):
+        figures = every["queues"][name]
+        assert (figures["state"], figures["stats"]) == ("failed", None)
+        assert "urgent" in figures["error"]
+        assert listed[name]["state"] == "failed" and "urgent" in listed[name]["error"]
+
+
+def test_a_macro_queue_without_members_is_empty_and_works(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text("[macros.none]\n")
+    run("apply", tmp_path)
+    (listed,) = rows(run("ls", tmp_path, "--json"))
+    assert (listed["state"], listed["slots"], listed["failed"]) == ("configured", 0, {})

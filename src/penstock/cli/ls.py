@@ -12,12 +12,13 @@ import typer
 
 import penstock
 from penstock.cli.exits import NO_QUEUE, Failure, line_of
-from penstock.cli.opening import is_macro, open_any
+from penstock.cli.opening import glance_any, is_macro
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
-from penstock.cli.values import readable_bytes
+from penstock.cli.values import failures, readable_bytes
 from penstock.manager import State
 from penstock.manager.directory import ENTRY, describe
+from penstock.manager.macrostats import MacroStats
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the list of the others
 
@@ -51,7 +52,7 @@ def ls(
                 readable_bytes(found["used_bytes"] + found["spilled_bytes"]),
                 readable_bytes(found["data_bytes"]),
                 found["uuid"],
-                "",
+                failures(found.get("failed", {})),
             )
     if rows.row_count:
         console().print(rows)
@@ -85,8 +86,7 @@ def _known(path: Path) -> dict[str, Any]:
 
 def _look(path: Path) -> dict[str, Any]:
     try:
-        with open_any(path, busy_s=BUSY_S) as q:
-            stats = q.stats()
+        stats = glance_any(path, busy_s=BUSY_S).stats
     except (penstock.PenstockError, OSError) as error:
         return {"path": os.path.abspath(path), **_known(path), "state": State.FAILED, "error": line_of(error)}
     return {
@@ -98,4 +98,4 @@ def _look(path: Path) -> dict[str, Any]:
         "used_bytes": stats.used_bytes,
         "spilled_bytes": stats.spilled_bytes,
         "data_bytes": stats.data_bytes,
-    }
+    } | ({"failed": stats.failed} if isinstance(stats, MacroStats) else {})
