@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,9 @@ from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
 from penstock.cli.values import failures, readable_bytes
 from penstock.manager import State
-from penstock.manager.directory import ENTRY, describe
+from penstock.manager.directory import ENTRY, describe, is_entry
 from penstock.manager.macrostats import MacroStats
+from penstock.store.files import KERNEL, NOTIFY, QUEUE_JSON
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the list of the others
 
@@ -62,19 +62,18 @@ def ls(
 def queues(root: Path) -> Iterator[Path]:
     """Directories of queues, sorted. What is inside one is its own business."""
     for folder, names, files in os.walk(root):
-        if ("queue.json" in files and _is_queue(Path(folder))) or (ENTRY in files and is_macro(Path(folder))):
+        if _is_queue(Path(folder), names, files):
             names.clear()
             yield Path(folder)
         else:
             names[:] = sorted(name for name in names if not name.startswith("."))
 
 
-def _is_queue(path: Path) -> bool:
-    try:
-        options = jsonlib.loads((path / "queue.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(options, dict) and "penstock" in options
+def _is_queue(path: Path, names: list[str], files: list[str]) -> bool:
+    """Also one that is damaged. A file of another program that has a name of ours makes no queue."""
+    if NOTIFY in names and (ENTRY in files or KERNEL in files):
+        return True
+    return (QUEUE_JSON in files and is_entry(path)) or (ENTRY in files and is_macro(path))
 
 
 def _known(path: Path) -> dict[str, Any]:
