@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.cli import exits
+from penstock.cli.top import Watch, waiting_in
 from tests.cli.conftest import Run, one_error, rows
 
 DECLARED = """
@@ -149,3 +150,57 @@ def test_a_macro_queue_without_members_is_empty_and_works(run: Run, tmp_path: Pa
     run("apply", tmp_path)
     (listed,) = rows(run("ls", tmp_path, "--json"))
     assert (listed["state"], listed["slots"], listed["failed"]) == ("configured", 0, {})
+
+
+# ---------------------------------------------------------------- top
+
+
+def test_top_shows_a_macro_queue_as_its_members_together(run: Run, root: Path) -> None:
+    run("apply", root)
+    with penstock.open(root / "urgent") as urgent, penstock.open(root / "normal") as normal:
+        urgent.put_many([b"x"] * 3)
+        normal.put_many([b"x"] * 2)
+        held = [urgent.get(block=False), normal.get(block=False)]
+        (line,) = rows(run("top", root, "--once", "--interval", "10ms", "--json"))
+        assert len(held) == 2
+    shown = {Path(row["path"]).name: row for row in line["queues"]}
+    assert list(shown) == ["normal", "outer", "urgent", "work"]
+    for name in ("work", "outer"):
+        assert (shown[name]["waiting"], shown[name]["pending"], shown[name]["holders"]) == (3, 2, 2)
+        assert (shown[name]["slots"], shown[name]["puts_per_s"], shown[name]["failed"]) == (100, 0, {})
+    assert waiting_in(line["queues"]) == 3, "each message once"
+    assert waiting_in([shown["work"]]) == 3
+    (alone,) = rows(run("top", root / "work", "--once", "--interval", "10ms", "--json"))
+    assert alone["queues"][0]["waiting"] == 3 + 2, "what was got came back"
+    assert str(root / "work") in run("top", root, "--once", "--interval", "10ms").stdout
+
+
+def test_top_shows_the_others_beside_a_damaged_queue(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("apply", root)
+    damage(root / "urgent")
+    (root / "bare").mkdir()
+    (root / "bare" / "queue.json").write_bytes(b"{")
+    (line,) = rows(run("top", root, "--once", "--interval", "10ms", "--json"))
+    shown = {Path(row["path"]).name: row for row in line["queues"]}
+    assert [name for name, row in shown.items() if "error" in row] == ["bare", "urgent"]
+    assert "kernel" in shown["urgent"]["error"] and list(shown["work"]["failed"]) == ["urgent"]
+    assert (shown["normal"]["waiting"], shown["work"]["slots"]) == (0, 50)
+    monkeypatch.chdir(root)
+    assert "kernel" in run("top", "--once", "--interval", "10ms").stdout
+    assert "kernel" in one_error(run("top", root / "urgent", root, "--once", code=exits.DAMAGED)), "it was named"
+
+
+def test_a_member_that_works_again_is_no_burst_of_puts(run: Run, root: Path) -> None:
+    run("apply", root)
+    with penstock.open(root / "urgent") as urgent:
+        urgent.put_many([b"x"] * 40)
+    kernel = root / "urgent" / "kernel"
+    good = kernel.read_bytes()
+    damage(root / "urgent")
+    watch = Watch(root / "work", named=True)
+    watch.begin()
+    assert watch.look()["puts_per_s"] == 0
+    kernel.write_bytes(good)
+    back = watch.look()
+    assert (back["waiting"], back["puts_per_s"]) == (40, None)
+    assert watch.look()["puts_per_s"] == 0
