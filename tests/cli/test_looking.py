@@ -84,6 +84,29 @@ def test_ls_lists_a_queue_that_cannot_be_opened_with_the_reason(run: Run, tmp_pa
     assert "999" in run("ls", tmp_path).stdout
 
 
+def test_ls_lists_a_queue_whose_description_is_damaged_or_gone(run: Run, tmp_path: Path) -> None:
+    with penstock.QueueManager(tmp_path) as manager:
+        for name in ("cut", "foreign", "gone", "macro"):
+            if name == "macro":
+                manager.create_macro(name, [])
+            else:
+                manager.create(name, data_bytes=1 << 16)
+    penstock.create(tmp_path / "plain", slots=10, data_bytes=1 << 16).close()
+    (tmp_path / "cut" / "queue.json").write_bytes(b'{"penstock": 1')
+    (tmp_path / "foreign" / "queue.json").write_bytes(b"{}")
+    (tmp_path / "gone" / "queue.json").unlink()
+    (tmp_path / "macro" / "entry.json").write_bytes(b"{")
+    (tmp_path / "plain" / "queue.json").write_bytes(bytes(100))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "entry.json").write_bytes(b'{"entry": "of another program"}')
+    found = {row["name"]: row for row in rows(run("ls", tmp_path, "--json"))}
+    assert list(found) == ["cut", "foreign", "gone", "macro", "plain"]
+    for name, row in found.items():
+        file = "entry.json" if name == "macro" else "queue.json"
+        assert row["state"] == "failed" and file in row["error"], row
+    assert "queue.json" in run("ls", tmp_path).stdout
+
+
 def test_ls_of_a_folder_that_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
     one_error(run("ls", tmp_path / "missing", code=exits.NO_QUEUE))
     assert run("ls", tmp_path).stdout == ""

@@ -80,6 +80,14 @@ def test_ls_tells_name_uuid_and_state(run: Run, tmp_path: Path) -> None:
     assert rows(run("ls", tmp_path, "--json"))[0]["state"] == "failed"
 
 
+def test_commands_on_a_directory_ask_no_manager(run: Run, tmp_path: Path) -> None:
+    with penstock.QueueManager(tmp_path) as manager:
+        manager.create("orders", data_bytes=1 << 16, relationship="producer")
+        manager.deactivate("orders")
+    run("put", tmp_path / "orders", "hello")
+    assert run("get", tmp_path / "orders").stdout == "hello\n"
+
+
 def test_create_takes_a_mode(run: Run, tmp_path: Path) -> None:
     run("create", tmp_path / "q", "--data-bytes", "64K", "--mode", "600")
     assert os.stat(tmp_path / "q" / "data.0").st_mode & 0o777 == 0o600

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 import penstock
+from penstock.console import answers
 from penstock.store.files import Clock
 from penstock.timequeue import check_queue
 
@@ -24,6 +25,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         manager.create("orders", depth=2000, max_attempts=1, **{**SMALL, "data_bytes": 4 << 20})
         manager.create("large", **{**SMALL, "data_bytes": 4 << 20, "spill_bytes": 1 << 16})
         manager.create("parts", **SMALL)
+        manager.create_macro("both", ["orders", "parts"])
         with manager.open("orders") as q:
             q.put_many([f"message {n}" for n in range(1500)], headers={"n": "1"})
             q.get(block=False).fail("no stock")
@@ -90,7 +92,7 @@ def test_a_message_is_found_by_its_id_also_after_it_was_moved(console: Console) 
         assert (found["id"], found["body"]["text"], found["headers"]) == (letter["id"], "message 0", {"n": "1"})
         assert [each["error"] for each in found["history"]] == ["no stock"]
     status, told, _ = console.ask(f"api/queues/orders/messages/{letter['id']}")
-    assert (status, told["gone"]) == (404, True)
+    assert (status, told["gone"]) == (404, True) and "no such message" in told["error"]
     assert console.ask("api/queues/orders/messages/no-id")[0] == 400
 
 
@@ -116,6 +118,9 @@ def test_of_a_large_body_a_part_is_shown(console: Console) -> None:
         ("api/queues/orders/messages?state=everything", 400),
         ("api/queues/orders/messages?skip=-1", 400),
         ("api/queues?skip=many", 400),
+        ("api/queues?sort=zz", 400),
+        ("api/queues?sort=--name", 400),
+        ("api/queues/both/messages", 400),
         ("api/nothing", 404),
     ],
 )
@@ -123,6 +128,14 @@ def test_what_cannot_be_is_an_error_that_says_so(console: Console, path: str, st
     found, told, _ = console.ask(path)
     assert found == status
     assert told["error"]
+    assert "create" not in told["error"], "this only looks"
+
+
+def test_every_order_can_be_asked_for(console: Console) -> None:
+    for sort in (answers.BY_NAME, *answers.SORTS):
+        one, other = (console.told(f"api/queues?sort={sign}{sort}")["queues"] for sign in ("", "-"))
+        assert len(one) == len(other) == 5
+    assert console.told("api/queues?sort=-name")["queues"][0]["name"] == "parts"
 
 
 def test_queues_that_come_and_go_are_noticed(console: Console, root: Path) -> None:

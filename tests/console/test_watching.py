@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,35 @@ def test_a_root_that_vanishes_comes_back(manager: penstock.QueueManager, time: T
     (tmp_path.parent / "elsewhere").rename(tmp_path)
     seen.round()
     assert seen.error is None and [each.info.name for each in seen.all()] == ["orders"]
+
+
+def test_a_macro_queue_fails_with_the_last_of_its_members(manager: penstock.QueueManager, time: Time) -> None:
+    for name in ("a", "b"):
+        manager.create(name, **SMALL)
+    manager.create_macro("ab", ["a", "b"])
+    manager.create_macro("none", [])
+    with manager.open("a") as a:
+        a.put_many([b"x"] * 30)
+    kernel = manager.root / "a" / "kernel"
+    good = kernel.read_bytes()
+    seen = watch(manager, time)
+    seen.round()
+    kernel.write_bytes(b"")
+    time.now += 2
+    seen.round()
+    told = answers.queue(seen, "ab")
+    assert (told["state"], told["error"], told["waiting"]) == ("configured", None, 0)
+    shutil.rmtree(manager.root / "b")
+    seen.round()
+    told = answers.queue(seen, "ab")
+    assert told["state"] == "failed" and "waiting" not in told
+    assert str(manager.root / "b") in told["error"]
+    assert answers.queue(seen, "none")["state"] == "configured"
+    kernel.write_bytes(good)
+    time.now += 2
+    seen.round()
+    told = answers.queue(seen, "ab")
+    assert (told["state"], told["waiting"], told["rates"]) == ("configured", 30, {}), "no burst: they were put before"
 
 
 def test_a_macro_queue_is_what_its_members_are_together(manager: penstock.QueueManager, time: Time) -> None:

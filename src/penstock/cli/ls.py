@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,14 @@ import typer
 
 import penstock
 from penstock.cli.exits import NO_QUEUE, Failure, line_of
-from penstock.cli.opening import is_macro, open_any
+from penstock.cli.opening import glance_any, is_macro
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
-from penstock.cli.values import readable_bytes
+from penstock.cli.values import failures, readable_bytes
 from penstock.manager import State
-from penstock.manager.directory import ENTRY, describe
+from penstock.manager.directory import ENTRY, describe, is_entry
+from penstock.manager.macrostats import MacroStats
+from penstock.store.files import KERNEL, NOTIFY, QUEUE_JSON
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the list of the others
 
@@ -51,7 +52,7 @@ def ls(
                 readable_bytes(found["used_bytes"] + found["spilled_bytes"]),
                 readable_bytes(found["data_bytes"]),
                 found["uuid"],
-                "",
+                failures(found.get("failed", {})),
             )
     if rows.row_count:
         console().print(rows)
@@ -61,19 +62,18 @@ def ls(
 def queues(root: Path) -> Iterator[Path]:
     """Directories of queues, sorted. What is inside one is its own business."""
     for folder, names, files in os.walk(root):
-        if ("queue.json" in files and _is_queue(Path(folder))) or (ENTRY in files and is_macro(Path(folder))):
+        if _is_queue(Path(folder), names, files):
             names.clear()
             yield Path(folder)
         else:
             names[:] = sorted(name for name in names if not name.startswith("."))
 
 
-def _is_queue(path: Path) -> bool:
-    try:
-        options = jsonlib.loads((path / "queue.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(options, dict) and "penstock" in options
+def _is_queue(path: Path, names: list[str], files: list[str]) -> bool:
+    """Also one that is damaged. A file of another program that has a name of ours makes no queue."""
+    if NOTIFY in names and (ENTRY in files or KERNEL in files):
+        return True
+    return (QUEUE_JSON in files and is_entry(path)) or (ENTRY in files and is_macro(path))
 
 
 def _known(path: Path) -> dict[str, Any]:
@@ -85,8 +85,7 @@ def _known(path: Path) -> dict[str, Any]:
 
 def _look(path: Path) -> dict[str, Any]:
     try:
-        with open_any(path, busy_s=BUSY_S) as q:
-            stats = q.stats()
+        stats = glance_any(path, busy_s=BUSY_S).stats
     except (penstock.PenstockError, OSError) as error:
         return {"path": os.path.abspath(path), **_known(path), "state": State.FAILED, "error": line_of(error)}
     return {
@@ -98,4 +97,4 @@ def _look(path: Path) -> dict[str, Any]:
         "used_bytes": stats.used_bytes,
         "spilled_bytes": stats.spilled_bytes,
         "data_bytes": stats.data_bytes,
-    }
+    } | ({"failed": stats.failed} if isinstance(stats, MacroStats) else {})

@@ -11,8 +11,11 @@ from rich.progress import DownloadColumn, TransferSpeedColumn
 
 import penstock
 from penstock.cli.output import progress
-from penstock.manager.directory import describe
+from penstock.manager.directory import ENTRY, describe, read_noted
+from penstock.manager.macrolook import glance_members
 from penstock.manager.membership import MACRO
+from penstock.store.files import QUEUE_JSON
+from penstock.timequeue.administration import Glance, glance
 
 
 class Changing(contextlib.ExitStack):
@@ -44,5 +47,13 @@ def open_any(path: Path, **options: Any) -> Any:
         return penstock.MacroQueue(path, progress=restoring, **options)
 
 
+def glance_any(path: Path, *, busy_s: float) -> Glance:
+    """A look at a queue of its own, or at a macro queue, whose figures are ``MacroStats``."""
+    with Changing("restoring") as restoring:
+        if (path / ENTRY).exists() and not (path / QUEUE_JSON).exists() and read_noted(path).kind == MACRO:
+            return glance_members(path, busy_s=busy_s, progress=restoring)
+        return glance(path, busy_s=busy_s, progress=restoring)
+
+
 def is_macro(path: Path) -> bool:
-    return path.is_dir() and not (path / "queue.json").exists() and describe(path.absolute()).kind == MACRO
+    return path.is_dir() and not (path / QUEUE_JSON).exists() and describe(path.absolute()).kind == MACRO

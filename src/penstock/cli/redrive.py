@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import MofNCompleteColumn
 
+import penstock
 from penstock.cli.exits import NOTHING, OK
 from penstock.cli.opening import open_any
 from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
@@ -32,8 +33,8 @@ def redrive(
     Interrupted, those that were brought back stay; the others are where they were. Exit code 1 if there was none.
     """
     with open_any(queue) as q, progress(MofNCompleteColumn()) as bar:
-        dead = q.dead_letters()
-        task = bar.add_task("bringing back", total=dead.qsize() if dead is not None else 0)
+        dead = _dead_letters(q)
+        task = bar.add_task("bringing back", total=_size(dead))
         moved = q.redrive(
             type=type or None,
             key=key or None,
@@ -41,9 +42,19 @@ def redrive(
             limit=limit,
             progress=lambda done: bar.update(task, completed=done),
         )
-        left = dead.qsize() if dead is not None else 0
+        left = _size(dead)
     if json:
         say_json({"moved": moved, "left": left})
     else:
         say(f"{moved} dead letters brought back, {left} left")
     return OK if moved else NOTHING
+
+
+def _dead_letters(q: Any) -> list[penstock.TimeQueue]:
+    """Where they are; a macro queue has as many places as its members."""
+    found = q.dead_letters()
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+def _size(several: list[penstock.TimeQueue]) -> int:
+    return sum(queue.qsize() for queue in several)

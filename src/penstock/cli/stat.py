@@ -14,9 +14,10 @@ import penstock
 from penstock.cli.opening import open_any
 from penstock.cli.options import Json, examples
 from penstock.cli.output import console, say_json, table
-from penstock.cli.values import readable_bytes, short_s
+from penstock.cli.values import failures, readable_bytes, short_s
 from penstock.manager import ManagerStats, QueueManager
 from penstock.manager.directory import is_entry
+from penstock.manager.macrostats import MacroStats
 from penstock.timequeue.measures import WINDOWS
 
 EXAMPLES = examples(
@@ -63,7 +64,7 @@ def _show(stats: penstock.Stats, json: bool) -> None:
     spans = {name: figures.pop(name) for name in SPANS}
     if "members" in figures:  # of a macro queue: all of theirs are in --json
         figures["members"] = ", ".join(figures["members"])
-        figures["failed"] = "; ".join(f"{name}: {why}" for name, why in figures["failed"].items()) or None
+        figures["failed"] = failures(figures["failed"]) or None
     rows = table("what", "value", whole=("what",))
     rows.show_header = False
     for name, value in figures.items():
@@ -141,7 +142,8 @@ def _show_all(found: ManagerStats, json: bool) -> None:
         if each.stats is None:
             rows.add_row(each.name, state, *[""] * len(numbers), each.error)
         else:
-            rows.add_row(each.name, state, *_cells(each.stats), "")
+            failed = each.stats.failed if isinstance(each.stats, MacroStats) else {}
+            rows.add_row(each.name, state, *_cells(each.stats), failures(failed))
     rows.add_row(f"{len(found.queues)} queues", "", *_cells(found.total), "", style="bold")
     console().print(rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,12 +13,12 @@ import typer
 import penstock
 from penstock.cli.exits import NO_QUEUE, OK, Failure, code_of, line_of
 from penstock.cli.ls import queues
-from penstock.cli.opening import Changing
+from penstock.cli.opening import glance_any
 from penstock.cli.options import Json, examples
 from penstock.cli.output import flush, pause, say, say_json
 from penstock.cli.screen import Screen, fit, pad, width_of
 from penstock.cli.values import readable_bytes, readable_s, short_s, span_s
-from penstock.timequeue.administration import Glance, glance
+from penstock.manager.macrostats import MacroStats
 from penstock.timequeue.measures import between
 
 BUSY_S = 1.0  # one queue that is stuck shall not hold up the others
@@ -55,24 +55,28 @@ def top(
     """
     if interval <= 0:
         raise typer.BadParameter("the interval must be more than 0")
-    watched = {path: Watch(path) for path in (_named(queue) if queue else queues(Path()))}
-    if not watched:
+    if not queue and next(queues(Path()), None) is None:
         raise Failure(f"{Path().absolute()}: there are no queues below this folder", NO_QUEUE)
-    for watch in watched.values():
+    watched = [Watch(path, named=named) for path, named in _found(queue or [Path()]).items()]
+    for watch in watched:
         watch.begin()
     with Screen(active=not json) as screen:
         while True:
             pause(interval)
-            _show([watch.look() for watch in watched.values()], screen, json)
+            _show([watch.look() for watch in watched], screen, json)
             flush()
             if once:
                 return OK
 
 
-def _named(paths: list[Path]) -> Iterator[Path]:
-    """Queues as they are, and for a folder those in it and below. One without any is named too, for its error."""
+def _found(paths: list[Path]) -> dict[Path, bool]:
+    """Queues as they are, and for a folder those in it and below; with whether it was named itself. A folder without
+    any is there too, for its error."""
+    found: dict[Path, bool] = {}
     for path in paths:
-        yield from (list(queues(path)) if path.is_dir() else []) or [path]
+        for each in (list(queues(path)) if path.is_dir() else []) or [path]:
+            found[each] = found.get(each, False) or each == path
+    return found
 
 
 # ---------------------------------------------------------------- looking
@@ -81,34 +85,36 @@ def _named(paths: list[Path]) -> Iterator[Path]:
 class Watch:
     """One queue, opened for every look: so nobody finds it in use by us, and one that has gone is noticed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, named: bool) -> None:
         self._path = path
+        self._named = named
+        self._members: list[str] = []  # of a macro queue, those that the figures are of
         self._counts: dict[str, int] = {}
         self._before: penstock.Stats | None = None
         self._at_s = 0.0
 
     def begin(self) -> None:
-        """The first look. A queue that is not there now is an error, and not a line."""
+        """The first look. A queue that was named and cannot be looked at is an error, and not a line."""
         try:
-            self._note(self._glance().stats)
+            self._note(glance_any(self._path, busy_s=BUSY_S).stats)
         except (penstock.PenstockError, OSError) as error:
-            raise Failure(line_of(error), code_of(error)) from error
+            if self._named:
+                raise Failure(line_of(error), code_of(error)) from error
 
     def look(self) -> dict[str, Any]:
         try:
-            stats, holders = self._glance()
+            stats, holders = glance_any(self._path, busy_s=BUSY_S)
         except (penstock.PenstockError, OSError) as error:
             self._counts, self._before = {}, None
             return {"path": os.path.abspath(self._path), "error": line_of(error)}
         return {**_figures(stats), "holders": holders, **self._note(stats)}
 
-    def _glance(self) -> Glance:
-        with Changing("restoring") as restoring:
-            return glance(self._path, busy_s=BUSY_S, progress=restoring)
-
     def _note(self, stats: penstock.Stats) -> dict[str, float | None]:
         """What happened a second since the last look."""
         now_s = time.monotonic()
+        members = list(stats.members) if isinstance(stats, MacroStats) else []
+        if members != self._members:  # what those have done that were not looked at before was not done since
+            self._members, self._counts, self._before = members, {}, None
         counts = {
             "puts": stats.puts,
             "gets": stats.gets,
@@ -152,7 +158,7 @@ def _figures(stats: penstock.Stats) -> dict[str, Any]:
         "clients": len(others),
         "owners": [{"pid": client["pid"], "holds": client["holds"]} for client in others if client["holds"]],
         "sync_failed": stats.sync_failed,
-    }
+    } | ({"members": list(stats.members), "failed": stats.failed} if isinstance(stats, MacroStats) else {})
 
 
 def _since(at: float | None, now: float) -> float | None:
@@ -216,11 +222,22 @@ def _show(rows: list[dict[str, Any]], screen: Screen, json: bool) -> None:
     clock = time.strftime("%H:%M:%S", time.localtime(at))
     lines = table(rows, screen.columns)
     if screen.live:
-        totals = f"{len(rows)} queues, {sum(row.get('waiting', 0) for row in rows)} messages wait"
+        totals = f"{len(rows)} queues, {waiting_in(rows)} messages wait"
         screen.draw([fit(f"penstock top  {clock}  {totals}  (Ctrl-C ends)", screen.columns), *lines])
     else:
         for line in lines if screen.first else lines[1:]:
             say(f"{clock if line is not lines[0] else 'time    '}  {line}")
+
+
+def waiting_in(rows: list[dict[str, Any]]) -> int:
+    """Messages of a macro queue are those of its members, which are counted where they are shown themselves."""
+    shown = {row["path"] for row in rows}
+    return sum(row.get("waiting", 0) for row in rows if not shown.intersection(_members(row)))
+
+
+def _members(row: dict[str, Any]) -> list[str]:
+    """Their paths: they are in the folder that it is in."""
+    return [os.path.join(os.path.dirname(row["path"]), name) for name in row.get("members", ())]
 
 
 def table(rows: list[dict[str, Any]], width: int) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -181,6 +182,15 @@ def short_s(seconds: float) -> str:
         if seconds * scale < (60 if unit == "s" else 999.5):
             return f"{seconds * scale:.0f} {unit}" if unit == "µs" else f"{seconds * scale:.3g} {unit}"
     return readable_s(seconds)
+
+
+def failures(failed: Mapping[str, str]) -> str:
+    """Why members of a macro queue are passed over, in a line.
+
+    >>> failures({"a": "damaged", "b": "not there"})
+    'a: damaged; b: not there'
+    """
+    return "; ".join(f"{name}: {' '.join(why.split())}" for name, why in failed.items())
 
 
 def readable_bytes(size: float) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from penstock.console.history import FIELDS, Sample
 from penstock.console.messages import details, summary
 from penstock.console.watching import BUSY_S, Seen, Watch
-from penstock.errors import Corrupt, Misuse, NoSuchQueue, QueueNotFound
+from penstock.errors import Corrupt, Misuse, QueueNotFound
 from penstock.manager import State
 from penstock.message import Message
 from penstock.timequeue import Stats
@@ -141,6 +141,8 @@ def totals(every: Sequence[Seen]) -> dict[str, Any]:
     }
 
 
+BY_NAME = "name"  # as they are found
+
 Measure = Callable[[Seen, dict[str, Seen]], float]
 
 SORTS: dict[str, Measure] = {
@@ -155,10 +157,12 @@ SORTS: dict[str, Measure] = {
 
 def ordered(found: Sequence[Seen], sort: str, by_place: dict[str, Seen]) -> list[Seen]:
     """By name, or by a figure with the highest first; ``-`` before it turns it round."""
-    backwards, name = sort.startswith("-"), sort.lstrip("-")
+    backwards, name = sort.startswith("-"), sort.removeprefix("-")
+    if name == BY_NAME:
+        return list(reversed(found)) if backwards else list(found)
     measure = SORTS.get(name)
     if measure is None:
-        return list(reversed(found)) if backwards else list(found)
+        raise Misuse(f"sort must be one of {', '.join((BY_NAME, *SORTS))}, not {name[:40]!r}")
     return sorted(found, key=lambda seen: measure(seen, by_place), reverse=not backwards)
 
 
@@ -207,7 +211,7 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[float | None]]:
 def _seen(watch: Watch, name: str) -> Seen:
     seen = watch.find(name)
     if seen is None:
-        raise NoSuchQueue(name, state=State.UNKNOWN, call="find", allowed=["create"])
+        raise QueueNotFound(f"{name}: no such queue")
     return seen
 
 
@@ -251,5 +255,5 @@ def message(watch: Watch, name: str, id: str, *, state: str) -> dict[str, Any]:
     with _looks, Look(place, busy_s=BUSY_S) as look:
         found: Message | None = look.find(id, among=SEARCHED_MAX)
         if found is None:
-            return {"gone": True, "id": id}
+            return {"error": f"{name}: no such message, or not any more: {id}", "gone": True, "id": id}
         return details(found, look.message_id(found.slot, found.number))

@@ -16,6 +16,7 @@ from penstock.console.history import History, Sample
 from penstock.errors import PenstockError
 from penstock.manager import QueueInfo, QueueManager
 from penstock.manager.directory import members_of
+from penstock.manager.macrolook import not_there
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue import Stats, combined
 from penstock.timequeue.administration import glance
@@ -100,6 +101,7 @@ class Watch:
         self._seen: dict[str, Seen] = {}
         self._histories: dict[str, History] = {}
         self._before: dict[str, tuple[float, Stats]] = {}
+        self._added: dict[str, list[str]] = {}  # of a macro queue, the members whose figures were added up last
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-console", daemon=True)
 
@@ -159,6 +161,7 @@ class Watch:
         for gone in self._histories.keys() - seen.keys():
             del self._histories[gone]
             self._before.pop(gone, None)
+            self._added.pop(gone, None)
         for name, each in seen.items():
             self._histories.setdefault(name, History()).add(sample_of(each), queues=len(seen))
 
@@ -185,10 +188,20 @@ class Watch:
         """A macro queue is what its members are together, through the macro queues among them."""
         assert macro.info.macro is not None
         macro.members = macro.info.macro.names
+        place, absent = Path(macro.info.place), list[str]()
         try:
-            leaves = [seen[leaf.name] for leaf in members_of(Path(macro.info.place)) if leaf.name in seen]
+            leaves = [seen[leaf.name] for leaf in members_of(place, absent=absent) if leaf.name in seen]
         except (PenstockError, OSError) as error:
             macro.error, macro.state = str(error), FAILED
+            return
+        working = [leaf.info.name for leaf in leaves if leaf.stats is not None]
+        errors = [str(not_there(place.parent / name)) for name in absent]
+        errors += [leaf.error for leaf in leaves if leaf.error is not None]
+        if self._added.get(macro.info.name) != working:  # what others had done before was not done since the last look
+            self._added[macro.info.name] = working
+            self._before.pop(macro.info.name, None)
+        if errors and not working:
+            macro.error, macro.state = errors[0], FAILED
             return
         macro.dead = sorted({place for leaf in leaves for place in leaf.dead})
         macro.holders = sum(leaf.holders for leaf in leaves)

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from penstock.console import answers
 from penstock.console.watching import Watch
-from penstock.errors import Misuse, NoSuchQueue, PenstockError, QueueNotFound
+from penstock.errors import Misuse, PenstockError, QueueNotFound
 
 # Everything comes from here and nothing from elsewhere; a body that got past the escaping would still do nothing.
 HEADERS = (
@@ -167,7 +167,7 @@ def _state(request: Request) -> str:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A queue that is not there, or that cannot be looked at now: the page says so, and goes on."""
-    code = 404 if isinstance(error, NoSuchQueue | QueueNotFound) else 400 if isinstance(error, Misuse) else 503
+    code = 404 if isinstance(error, QueueNotFound) else 400 if isinstance(error, Misuse) else 503
     return Json({"error": str(error)}, code)
 
 

@@ -153,14 +153,22 @@ def _describe_macro(path: Path, noted: Noted) -> Entry:
     )
 
 
-def members_of(path: Path) -> list[Leaf]:
+def members_of(path: Path, *, absent: list[str] | None = None) -> list[Leaf]:
     """The queues behind the one at a path, as it is written down now: of a macro queue all of its members, through the
-    macro queues among them; of a plain queue itself. ``QueueNotFound`` if there is nothing."""
+    macro queues among them; of a plain queue itself. ``absent`` gets the names of members that are not there.
+    ``QueueNotFound`` if there is nothing."""
     files = FileDirectory(path.parent)
     entry = files.find(path.name)
     if entry is None:
         raise QueueNotFound(f"{path}: there is no queue here")
-    return leaves(entry, files.find)
+
+    def find(name: str) -> Entry | None:
+        found = files.find(name)
+        if found is None and absent is not None:
+            absent.append(name)
+        return found
+
+    return leaves(entry, find)
 
 
 def own_of(noted: Noted) -> dict[str, Any]:

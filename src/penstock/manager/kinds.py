@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.interface import Queue
-from penstock.manager.directory import ENTRY, QUEUE, members_of
+from penstock.manager.directory import ENTRY, QUEUE
 from penstock.manager.macro import MacroQueue
+from penstock.manager.macrolook import glance_members
 from penstock.manager.membership import MACRO
 from penstock.manager.options import OWN, SIZES
 from penstock.store.alone import change_habits, move_queue, remove_queue
 from penstock.store.files import Clock
-from penstock.timequeue import Stats, TimeQueue, combined, resize_queue
+from penstock.timequeue import Stats, TimeQueue, resize_queue
 from penstock.timequeue.administration import glance
 from penstock.timequeue.making import HABITS, habits, make, refuse_itself
 
@@ -85,8 +86,7 @@ class SeveralQueues:
         return MacroQueue(place, busy_s=busy_s, clock=clock, progress=progress)
 
     def stats(self, place: Path, *, busy_s: float) -> Stats:
-        """What its members are together; one that cannot be looked at is an error of the macro queue too."""
-        return combined([glance(leaf.place, busy_s=busy_s).stats for leaf in members_of(place)], path=str(place))
+        return glance_members(place, busy_s=busy_s).stats
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         raise AssertionError("a macro queue is checked with its members")

@@ -379,18 +379,26 @@ class MacroQueue(Finishing):
 
     def answer(self, message_id: str) -> Handle:
         """A handle on the answer to a question that was put before: of the member that has it."""
+        queue, _ = self._member_of(message_id)
+        if queue is None:
+            raise Misuse(f"{self.name}: it has no members that could have an answer")
+        return queue.answer(message_id)
+
+    def _member_of(self, message_id: str) -> tuple[TimeQueue | None, bool]:
+        """The member that this id is from, or else one that it may have been moved to; and whether it is from there.
+        ``Misuse`` if it is no id of a message that can be in any of them."""
         wrong: Misuse | None = None
         elsewhere: TimeQueue | None = None
         for queue in self._queues():
             try:
                 if queue.check_id(message_id):
-                    return queue.answer(message_id)
-                elsewhere = queue  # it may have come from another queue
+                    return queue, True
+                elsewhere = queue
             except Misuse as error:
                 wrong = error
-        if elsewhere is not None:
-            return elsewhere.answer(message_id)
-        raise wrong or Misuse(f"{self.name}: it has no members that could have an answer")
+        if elsewhere is None and wrong is not None:
+            raise wrong
+        return elsewhere, False
 
     # ------------------------------------------------------------ getting
 
@@ -525,9 +533,18 @@ class MacroQueue(Finishing):
             raise wrong
         return False
 
+    def check_id(self, message_id: str) -> bool:
+        """``Misuse`` if this is no id of a message that can be in a member. False if it was put into another queue."""
+        return self._member_of(message_id)[1]
+
     def purge(self) -> int:
         """Remove every message that waits in any member now; how many."""
         return sum(queue.purge() for queue in self._queues())
+
+    def dead_letters(self) -> list[TimeQueue]:
+        """The queues that dead letters of its members go to, open: each once, and those that there are."""
+        found = [queue.dead_letters() for queue in self._queues()]
+        return list({dead.name: dead for dead in found if dead is not None}.values())
 
     def redrive(self, *, limit: int | None = None, progress: Callable[[int], None] | None = None, **wanted: Any) -> int:
         """Bring dead letters back, each into the member that it came from; how many."""
