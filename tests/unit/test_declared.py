@@ -145,3 +145,12 @@ def test_a_queue_in_use_is_told_and_the_rest_is_done_next_time(tmp_path: Path) -
 def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, text: str, what: str) -> None:
     with pytest.raises(Misuse, match=rf"penstock\.toml: .*{what}"):
         declared(tmp_path, text)
+
+
+def test_a_macro_queue_is_not_what_is_declared_as_a_queue_nor_the_other_way_round(tmp_path: Path) -> None:
+    with QueueManager(tmp_path) as manager:
+        made_so(manager, declared(tmp_path, "[queues.a]\n[macros.m]\nmembers = ['a']\n"))
+        with pytest.raises(Misuse, match=r"\[queues.m\]: there is a macro queue of this name"):
+            plan(manager, declared(tmp_path, "[queues.a]\n[queues.m]\n"))
+        with pytest.raises(Misuse, match=r"\[macros.a\]: there is a queue of its own of this name"):
+            plan(manager, declared(tmp_path, "[macros.a]\n"))

@@ -156,6 +156,8 @@ def plan(manager: QueueManager, declared: Declared) -> list[Change]:
     for name, options in declared.queues.items():
         if name not in known:
             changes.append(Change(action="create", name=name, options={o: (None, v) for o, v in options.items()}))
+        elif known[name].macro is not None:
+            raise Misuse(f"[queues.{name}]: there is a macro queue of this name; destroy it, or choose another name")
         elif found := manager.changes(name, **options):
             changes.append(Change(action="configure", name=name, options=found))
         changes += _activity(declared, known, name)
