@@ -119,6 +119,9 @@ def test_a_change_further_down_makes_no_member_double(manager: QueueManager) -> 
         manager.add_member("inner", "b")
     with pytest.raises(Misuse, match="outer: inner cannot be a member"):
         manager.configure("inner", relationship="consumer")
+    manager.create_macro("outermost", ["outer", "c"])
+    with pytest.raises(Misuse, match=r"outermost: c cannot be a member twice: .*outer > inner > c"):
+        manager.add_member("inner", "c")
 
 
 def test_a_member_keeps_its_name_and_what_makes_it_fit(manager: QueueManager) -> None:

@@ -40,6 +40,7 @@ from penstock.manager.options import (
     check_relationship,
     checked,
     differences,
+    read_back,
     refuse_fixed,
 )
 from penstock.manager.permissions import (
@@ -186,7 +187,7 @@ class QueueManager:
         self._permit("create", name)
         given = checked(options)
         self._refuse_taken(name)
-        wanted = QueueOptions(**checked(self._placed({**self._root.settings().defaults, **given})))
+        wanted = QueueOptions(**read_back(self._placed({**self._root.settings().defaults, **given})))
         noted = Noted(**{option: getattr(wanted, option) for option in OWN})
         made = {option: getattr(wanted, option) for option in NAMES}
         # Without the root's lock: a large queue takes long to make, and of those who make one of a name one wins.
@@ -262,12 +263,16 @@ class QueueManager:
         return self.find(entry.name)
 
     def changes(self, name: str, **options: Any) -> dict[str, tuple[Any, Any]]:
-        """What ``configure`` would change: each option as it is, and as it would be."""
+        """What ``configure`` would change: each option as it is, and as it would be. ``Misuse`` if it would refuse
+        that, as far as can be told."""
         found = self.find(name)
         entry = self._files.find(found.name)
         if entry is not None and entry.kind == MACRO:
             return self._macros.differences(entry, options)
         new = differences(found.name, found.options, self._placed(checked(options)))
+        if entry is not None and new:
+            self._kind(entry).check(Path(entry.place), new)
+            self._kind(entry).check_sizes(Path(entry.place), new, busy_s=self._busy_s)
         return {option: (getattr(found.options, option), value) for option, value in new.items()}
 
     def _engage(self, place: Path, kind: Kind, wanted: dict[str, Any]) -> None:
@@ -285,7 +290,7 @@ class QueueManager:
         """Do what is noted as wanted; what cannot be done is not wanted any more. Only while others have the queue open
         it stays as it is."""
         noted = read_noted(place)
-        wanted = checked(noted.wanted or {})
+        wanted = read_back(noted.wanted or {})
         own = {name: value for name, value in wanted.items() if name in OWN}
         try:
             kind.change(place, {name: wanted[name] for name in wanted.keys() - own.keys()}, busy_s=self._busy_s)
@@ -480,7 +485,7 @@ class QueueManager:
     @property
     def own_defaults(self) -> dict[str, Any]:
         """Those of them that were set for this root."""
-        return checked(self._root.settings().defaults)
+        return read_back(self._root.settings().defaults)
 
     def set_defaults(self, **options: Any) -> QueueOptions:
         """Other defaults for queues that are made in this root from now on, by any manager. What is not given is as

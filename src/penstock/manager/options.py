@@ -56,8 +56,14 @@ FIXED = tuple(name for name in NAMES if name not in CHANGEABLE)
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they were given: known ones, of the right types. What values those of ``create`` may have, it
-    checks itself."""
+    """Options as a caller gave them: known ones, of the right types, and such as can be."""
+    found = read_back(given)
+    check_values(found)
+    return found
+
+
+def read_back(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a manager has written them down: known ones, of the right types."""
     unknown = sorted(given.keys() - set(NAMES))
     if unknown:
         raise Misuse(f"{', '.join(unknown)}: no such option of a queue; there are {', '.join(NAMES)}")
@@ -68,6 +74,21 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     check_model(made.model)
     check_relationship(made.relationship)
     return {name: getattr(made, name) for name in given}
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """What ``create`` would refuse, before it is asked to."""
+    making.habits({name: value for name, value in given.items() if name in making.HABITS})
+    files = len(given.get("data_dirs", ())) or 1
+    if files > L.FILES_MAX:
+        raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
+    if "depth" in given:
+        making.check_whole("depth", given["depth"], 1, L.SLOTS_MAX)
+    if "data_bytes" in given:
+        making.check_whole("data_bytes", given["data_bytes"], files * L.PAGE_BYTES, making.DATA_BYTES_MAX)
+    if given.get("dedup_entries") is not None:
+        making.check_whole("dedup_entries", given["dedup_entries"], 0, L.REMEMBERED_MAX)
+    making.check_mode(given.get("mode"))
 
 
 def check_relationship(relationship: str) -> str:
