@@ -139,6 +139,8 @@ def test_a_queue_in_use_is_told_and_the_rest_is_done_next_time(tmp_path: Path) -
         ("[queues.a]\ndepth = 0\n", r"\[queues.a\]: depth must be"),
         ("[queues.a]\nmode = 0o777\n", r"\[queues.a\]: mode must be"),
         ("[queues.a]\nbackoff = { first = -1 }\n", r"\[queues.a\]: .*backoff"),
+        ("[queues.a]\nbackoff = { first = 1, zz = 2 }\n", r"\[queues.a\]: backoff: zz: no such field; there are first"),
+        ("[macros.m]\nmembers = [{ name = 'a', bogus = 1 }]\n", r"\[macros.m\]: a member: bogus: no such field"),
         ("[defaults]\ndata_bytes = 1\n", r"\[defaults\]: data_bytes must be"),
         ("[policies.p]\nactive = true\n", r"\[policies.p\]: active: no such option"),
         ("[defaults]\nrelationship = 'friend'\n", r"\[defaults\]: relationship"),

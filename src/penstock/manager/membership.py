@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import Misuse
+from penstock.manager.options import refuse_unknown
 
 if TYPE_CHECKING:
     from penstock.manager.directory import Entry
@@ -82,6 +83,8 @@ def member_of(given: Any) -> Member:
         return Member(name=given)
     if isinstance(given, tuple) and len(given) == 2:
         given = {"name": given[0], "priority": given[1]}
+    if isinstance(given, Mapping):
+        refuse_unknown("a member", given, Member)
     try:
         found = msgspec.convert(given, Member)
     except msgspec.ValidationError as error:

@@ -57,6 +57,8 @@ FIXED = tuple(name for name in NAMES if name not in CHANGEABLE)
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options as a caller gave them: known ones, of the right types, and such as can be."""
+    if isinstance(given.get("backoff"), Mapping):
+        refuse_unknown("backoff", given["backoff"], Backoff)
     found = read_back(given)
     check_values(found)
     return found
@@ -74,6 +76,14 @@ def read_back(given: Mapping[str, Any]) -> dict[str, Any]:
     check_model(made.model)
     check_relationship(made.relationship)
     return {name: getattr(made, name) for name in given}
+
+
+def refuse_unknown(what: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) -> None:
+    """A caller's table says nothing that would be passed over. What is read back may: a later version wrote it."""
+    known = kind.__struct_fields__
+    unknown = sorted(map(str, given.keys() - set(known)))
+    if unknown:
+        raise Misuse(f"{what}: {', '.join(unknown)}: no such field; there are {', '.join(known)}")
 
 
 def check_values(given: Mapping[str, Any]) -> None:
