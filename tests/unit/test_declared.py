@@ -176,6 +176,10 @@ NESTED = "".join(f"[macros.m{n}]\nmembers = ['{f'm{n - 1}' if n else 'b'}']\n" f
         ("[defaults]\nmodel = 'one-way'\n[queues.c]\n[macros.m]\nmembers = ['c']\n", r"\[macros.m\]: .*is one-way"),
         (NESTED, "nest 8 deep"),
         ("[queues.a]\ndepth = 2\n", r"\[queues.a\]: .*in the way"),
+        ("[queues.c]\ndead_letter = 'old'\n", r"\[queues.c\]: c: its dead letters cannot go to old"),
+        ("[queues.c]\ndead_letter = 'c'\n", r"\[queues.c\]: .*cannot be its own dead-letter queue"),
+        ("[queues.a]\ndead_letter = 'old'\n", r"\[queues.a\]: a: its dead letters cannot go to old"),
+        ("[queues.c]\ndead_letter = 'm'\n[macros.m]\n", r"\[macros.m\]: m: the dead letters of c go"),
         ("[queues.a]\nmodel = 'one-way'\n", r"\[queues.a\]: old: a cannot be a member"),
     ],
 )

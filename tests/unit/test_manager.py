@@ -411,6 +411,44 @@ def test_a_rename_leaves_no_dead_letters_behind(manager: QueueManager) -> None:
         assert q.get().body == "bad"
 
 
+def test_dead_letters_never_go_to_a_macro_queue(manager: QueueManager) -> None:
+    manager.create("a")
+    manager.create_macro("all", ["a"])
+    manager.create_macro("b.dead", ["a"])
+    for make in (
+        lambda: manager.create("c", dead_letter="all"),
+        lambda: manager.create("b"),
+        lambda: manager.configure("a", dead_letter="all"),
+        lambda: manager.configure("a", dead_letter=str(manager.root / "all")),
+        lambda: manager.changes("a", dead_letter="all"),
+    ):
+        with pytest.raises(Misuse, match=r"its dead letters cannot go to (all|b\.dead): that is a macro queue"):
+            make()
+    manager.create("c", dead_letter="letters")
+    for make in (
+        lambda: manager.create_macro("letters", ["a"]),
+        lambda: manager.create_macro("a.dead", ["a"]),
+        lambda: manager.rename("all", "letters"),
+    ):
+        with pytest.raises(Misuse, match=r"the dead letters of [ac] go to the queue of this name"):
+            make()
+    manager.create("free")
+    with pytest.raises(Misuse, match="cannot go to b"):
+        manager.rename("free", "b")
+    manager.create("b", dead_letter="delete")
+    with pytest.raises(Misuse, match="cannot go to b"):
+        manager.configure("b", dead_letter="beside")
+
+
+@pytest.mark.parametrize("letters", ["a/b", "../x", "a b", ""])
+def test_a_dead_letter_queue_is_a_name_or_a_whole_path(manager: QueueManager, letters: str) -> None:
+    with pytest.raises(Misuse):
+        manager.create("orders", dead_letter=letters)
+    manager.create("orders")
+    with pytest.raises(Misuse):
+        manager.configure("orders", dead_letter=letters)
+
+
 def test_only_destroy_deletes_and_only_the_one(manager: QueueManager, tmp_path: Path) -> None:
     elsewhere = tmp_path / "disk"
     made = manager.create("orders", data_dirs=[str(elsewhere)], kernel_dir=str(elsewhere))

@@ -55,6 +55,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     macro: MacroOptions | None = None  # of a macro queue
 
 
+class Entries(Protocol):
+    """Queues that are looked up by name: those of a root, or as they would be."""
+
+    def entries(self) -> Sequence[Entry]: ...
+    def find(self, name: str) -> Entry | None: ...
+
+
 class Directory(Protocol):
     """Where queues are looked up. The embedded one is ``FileDirectory``; others may ask a service of the site."""
 
@@ -75,7 +82,7 @@ class FileDirectory:
         self._root = root
 
     def entries(self) -> list[Entry]:
-        found = [self.find(path.name) for path in sorted(self._root.iterdir()) if _NAME.fullmatch(path.name)]
+        found = [self.find(path.name) for path in sorted(self._root.iterdir()) if is_name(path.name)]
         return [entry for entry in found if entry is not None]
 
     def find(self, name: str) -> Entry | None:
@@ -92,9 +99,13 @@ class FileDirectory:
         return self._root / check_name(name)
 
 
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """Of a queue: also that of a folder."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_name(name):
         raise Misuse(f"the name of a queue is letters, digits, '.', '_' and '-', not {name!r}")
     return name
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import uuid as uuids
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from penstock.errors import Misuse
-from penstock.manager.directory import ENTRY, Entry, FileDirectory, Noted, encode, note, read_noted
+from penstock.manager.directory import ENTRY, Entries, Entry, FileDirectory, Noted, encode, note, read_noted
+from penstock.manager.letters import check_letters
 from penstock.manager.membership import (
     MACRO,
     POLICIES,
@@ -40,9 +41,10 @@ class Macros:
     def make(self, name: str, given: Mapping[str, Any]) -> None:
         """There whole, or not at all; two who make one of a name at the same time are told apart by the folder."""
         own, options = split(given)
-        check_members(name, options, own, self._files.find)
+        place = self._files.place(name)
+        check_new(new_macro(name, place, own, options), self._files)
         noted = Noted(kind=MACRO, uuid=str(uuids.uuid4()), macro=options, **own)
-        create_folder(self._files.place(name), {ENTRY: encode(noted)})
+        create_folder(place, {ENTRY: encode(noted)})
 
     def change(self, entry: Entry, given: Mapping[str, Any]) -> None:
         """Other options: all of them, or none. Those who are blocked in calls on it are woken."""
@@ -85,11 +87,14 @@ class Macros:
             )
 
 
-class Entries(Protocol):
-    """Queues that are looked up: those of a root, or as they would be."""
+def new_macro(name: str, place: Path, own: Mapping[str, Any], options: MacroOptions) -> Entry:
+    """A macro queue as it would be when it is made."""
+    return Entry(name=name, uuid=None, kind=MACRO, place=str(place), options=QueueOptions(**own), macro=options)
 
-    def entries(self) -> Sequence[Entry]: ...
-    def find(self, name: str) -> Entry | None: ...
+
+def check_new(macro: Entry, known: Entries) -> None:
+    check_members(macro.name, require_macro(macro, "create_macro"), own_of(macro), known.find)
+    check_letters(macro, known)
 
 
 def changed(entry: Entry, given: Mapping[str, Any]) -> Entry:

@@ -30,6 +30,7 @@ from penstock.manager.directory import (
 from penstock.manager.figures import LOOK_BUSY_S, ManagerStats, QueueFigures, manager_stats
 from penstock.manager.handed import HandedOut
 from penstock.manager.kinds import KINDS, Kind, Progress
+from penstock.manager.letters import check_letters, placed, refuse_loose
 from penstock.manager.macros import Macros
 from penstock.manager.managed import ROLES, Gate, ManagedQueue
 from penstock.manager.membership import MACRO, MacroOptions, Member
@@ -58,9 +59,7 @@ from penstock.manager.root import Root
 from penstock.manager.states import TRANSITIONS, State, after
 from penstock.store.directory import read_options
 from penstock.store.files import Clock
-from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
-from penstock.timequeue.moving import DEAD
 
 log = logging.getLogger("penstock")
 
@@ -187,11 +186,13 @@ class QueueManager:
         self._permit("create", name)
         given = checked(options)
         self._refuse_taken(name)
-        wanted = QueueOptions(**read_back(self._placed({**self._root.settings().defaults, **given})))
+        wanted = QueueOptions(**read_back(placed({**self._root.settings().defaults, **given}, self._files.place)))
         noted = Noted(**{option: getattr(wanted, option) for option in OWN})
+        place = self._files.place(name)
+        check_letters(Entry(name=name, uuid=None, kind=noted.kind, place=str(place), options=wanted), self._files)
         made = {option: getattr(wanted, option) for option in NAMES}
         # Without the root's lock: a large queue takes long to make, and of those who make one of a name one wins.
-        KINDS[noted.kind].make(self._files.place(name), made, encode(noted))
+        KINDS[noted.kind].make(place, made, encode(noted))
         self._handed.forget(name)
         return self.find(name)
 
@@ -255,7 +256,8 @@ class QueueManager:
             given = checked(changes)
             refuse_fixed(entry.name, given)
             self._macros.check_member(entry, {name: value for name, value in given.items() if name in OWN})
-            wanted = self._placed(given)
+            wanted = placed(given, self._files.place)
+            self._check_letters(entry, wanted)
             self._kind(entry).check(Path(entry.place), wanted)
             if differences(entry.name, entry.options, wanted):
                 self._engage(Path(entry.place), self._kind(entry), wanted)
@@ -269,11 +271,17 @@ class QueueManager:
         entry = self._files.find(found.name)
         if entry is not None and entry.kind == MACRO:
             return self._macros.differences(entry, options)
-        new = differences(found.name, found.options, self._placed(checked(options)))
+        new = differences(found.name, found.options, placed(checked(options), self._files.place))
         if entry is not None and new:
+            self._check_letters(entry, new)
             self._kind(entry).check(Path(entry.place), new)
             self._kind(entry).check_sizes(Path(entry.place), new, busy_s=self._busy_s)
         return {option: (getattr(found.options, option), value) for option, value in new.items()}
+
+    def _check_letters(self, entry: Entry, wanted: dict[str, Any]) -> None:
+        if "dead_letter" in wanted:
+            options = msgspec.structs.replace(entry.options, dead_letter=wanted["dead_letter"])
+            check_letters(msgspec.structs.replace(entry, options=options), self._files)
 
     def _engage(self, place: Path, kind: Kind, wanted: dict[str, Any]) -> None:
         """Note what is wanted, do it, note that it is so. Killed in between, whoever comes next does it again."""
@@ -322,24 +330,11 @@ class QueueManager:
         with self._changing(name, "rename") as entry:
             self._refuse_taken(to)
             self._macros.refuse_member(entry.name, "rename")
-            self._refuse_loose_letters(entry)
+            refuse_loose(entry, self._files)
+            check_letters(msgspec.structs.replace(entry, name=to, place=str(self._files.place(to))), self._files)
             self._kind(entry).rename(Path(entry.place), to=self._files.place(to), busy_s=self._busy_s)
             self._handed.forget(entry.name)
         return self.find(to)
-
-    def _refuse_loose_letters(self, entry: Entry) -> None:
-        """Dead letters are found by the names of queues: none may be left behind by a new one."""
-        letters = _letters_of(entry)
-        if entry.kind == MACRO:
-            return
-        if entry.options.dead_letter == BESIDE and letters is not None and letters.exists():
-            raise Misuse(
-                f"{entry.name}: its dead letters are in {letters.name}, and would be left behind by another name; "
-                f"redrive them and destroy {letters.name}, or configure dead_letter={letters.name!r} first"
-            )
-        senders = [each.name for each in self._files.entries() if _letters_of(each) == Path(entry.place)]
-        if senders:
-            raise Misuse(f"{entry.name}: the dead letters of {', '.join(senders)} go here by its name; rename it not")
 
     def activate(self, name: str) -> QueueInfo:
         """Let messages in and out again."""
@@ -383,13 +378,6 @@ class QueueManager:
                 entry = self._files.find(entry.name) or entry
             after(entry.name, self._state(entry), call)
             yield entry
-
-    def _placed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """A dead-letter queue that is given by its name is the one in this root."""
-        letters = options.get("dead_letter", BESIDE)
-        if letters in (BESIDE, DELETE) or not isinstance(letters, str) or os.sep in letters:
-            return options
-        return {**options, "dead_letter": str(self._files.place(letters))}
 
     def _kind(self, entry: Entry) -> Kind:
         if entry.kind not in KINDS:
@@ -563,15 +551,6 @@ def _path_of(entry: Entry) -> Path:
     if "://" in entry.place:
         raise Misuse(f"{entry.name}: it is at {entry.place}, and this version of Penstock opens only paths")
     return Path(entry.place)
-
-
-def _letters_of(entry: Entry) -> Path | None:
-    """Where its dead letters go."""
-    if entry.options.dead_letter == DELETE or entry.kind == MACRO:
-        return None
-    if entry.options.dead_letter == BESIDE:
-        return Path(entry.place + DEAD)
-    return Path(entry.options.dead_letter)
 
 
 def _sizes_of(place: Path) -> tuple[int, int]:

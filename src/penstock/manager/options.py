@@ -3,6 +3,7 @@ options can be changed later, and which are fixed when a queue is made. Pure: it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -99,6 +100,9 @@ def check_values(given: Mapping[str, Any]) -> None:
     if given.get("dedup_entries") is not None:
         making.check_whole("dedup_entries", given["dedup_entries"], 0, L.REMEMBERED_MAX)
     making.check_mode(given.get("mode"))
+    letters = given.get("dead_letter", "")
+    if os.sep in letters and not os.path.isabs(letters):
+        raise Misuse(f"dead_letter must be the name of a queue of the same root, or a whole path, not {letters!r}")
 
 
 def check_relationship(relationship: str) -> str:

@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 
 from penstock.manager.directory import QUEUE, Entry, FileDirectory
-from penstock.manager.macros import changed, check_fits, split
-from penstock.manager.membership import MACRO, check_members
+from penstock.manager.letters import check_letters, placed
+from penstock.manager.macros import changed, check_fits, check_new, new_macro, split
+from penstock.manager.membership import MACRO
 from penstock.manager.options import QueueOptions, checked
+from penstock.timequeue.making import refuse_itself
 
 
 class Rehearsal:
@@ -32,18 +34,17 @@ class Rehearsal:
         return self._entries.get(name)
 
     def create(self, name: str, options: Mapping[str, Any]) -> None:
-        wanted = QueueOptions(**checked({**self._defaults, **options}))
-        self._entries[name] = Entry(
-            name=name, uuid=None, kind=QUEUE, place=str(self._files.place(name)), options=wanted
-        )
+        place = self._files.place(name)
+        wanted = QueueOptions(**checked(placed({**self._defaults, **options}, self._files.place)))
+        refuse_itself(wanted.dead_letter, place)
+        made = Entry(name=name, uuid=None, kind=QUEUE, place=str(place), options=wanted)
+        check_letters(made, self)
+        self._entries[name] = made
 
     def create_macro(self, name: str, options: Mapping[str, Any]) -> None:
-        own, macro = split(options)
-        check_members(name, macro, own, self.find)
-        place = str(self._files.place(name))
-        self._entries[name] = Entry(
-            name=name, uuid=None, kind=MACRO, place=place, options=QueueOptions(**own), macro=macro
-        )
+        made = new_macro(name, self._files.place(name), *split(options))
+        check_new(made, self)
+        self._entries[name] = made
 
     def configure(self, name: str, options: Mapping[str, Any]) -> None:
         entry = self._entries[name]
@@ -52,4 +53,6 @@ class Rehearsal:
         else:
             entry = msgspec.structs.replace(entry, options=msgspec.structs.replace(entry.options, **options))
         check_fits(entry, self)
+        if "dead_letter" in options:
+            check_letters(entry, self)
         self._entries[name] = entry
