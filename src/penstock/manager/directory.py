@@ -20,7 +20,8 @@ from penstock.store.directory import mode_of, read_options, replace_file
 ENTRY = "entry.json"
 QUEUE = "queue"  # the kind of queue that is a directory of its own
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+NAME_MAX = 200  # that of a folder is up to 255 bytes, and what is made beside a queue has its name and an ending
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_MAX - 1}}}")
 # Files in a root, and those that replace them.
 TAKEN = frozenset(
     file + end for file in ("manager.json", "manager.lock", "manager.changes", "penstock.toml") for end in ("", ".new")
@@ -106,7 +107,10 @@ def is_name(name: str) -> bool:
 def check_name(name: str) -> str:
     """Of a queue: also that of a folder."""
     if not isinstance(name, str) or not is_name(name):
-        raise Misuse(f"the name of a queue is letters, digits, '.', '_' and '-', not {name!r}")
+        raise Misuse(
+            f"the name of a queue is up to {NAME_MAX} letters, digits, '.', '_' and '-', with none of '.' and '-' in "
+            f"front, not {name!r}"
+        )
     return name
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchQueue, PenstockError, QueueBusy, QueueInUse, WrongRelationship
+from penstock.errors import Misuse, NameTaken, NoSuchQueue, PenstockError, QueueBusy, QueueInUse, WrongRelationship
 from penstock.manager.directory import (
     Directory,
     Entry,
@@ -62,6 +62,8 @@ from penstock.store.files import Clock
 from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
 
 log = logging.getLogger("penstock")
+
+Name = str | uuids.UUID  # of a queue: where it is asked for, its UUID will do
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +121,9 @@ class QueueManager:
         entries = {entry.name: entry for each in reversed(self._directories) for entry in each.entries()}
         return [entries[name] for name in sorted(entries)]
 
-    def find(self, name: str) -> QueueInfo:
+    def find(self, name: Name) -> QueueInfo:
         """The queue of this name, or with this UUID; ``NoSuchQueue`` if there is none."""
+        name = _text(name)
         entry = self._entry(name)
         if entry is None:
             self._permit_any("find", name)
@@ -128,8 +131,9 @@ class QueueManager:
         self._permit_any("find", entry.name)
         return self._info(entry)
 
-    def state(self, name: str) -> State:
+    def state(self, name: Name) -> State:
         """Its state; ``unknown`` if there is no such queue."""
+        name = _text(name)
         entry = self._entry(name)
         self._permit_any("state", name if entry is None else entry.name)
         return State.UNKNOWN if entry is None else self._state(entry)
@@ -153,8 +157,6 @@ class QueueManager:
         return self._find_in(self._directories, name)
 
     def _find_in(self, directories: Sequence[Directory], name: str) -> Entry | None:
-        if not isinstance(name, str):
-            raise Misuse(f"a queue is named by a str, not {name!r}")
         for directory in directories:
             found = directory.find(name) or (directory.find_uuid(name) if _is_uuid(name) else None)
             if found is not None:
@@ -226,25 +228,26 @@ class QueueManager:
         self._handed.forget(name)
         return self.find(name)
 
-    def add_member(self, macro: str, member: str, *, priority: int = 0) -> QueueInfo:
+    def add_member(self, macro: Name, member: Name, *, priority: int = 0) -> QueueInfo:
         """One more member for a macro queue, open or not. Who is blocked in a call on it counts on it from now on."""
         with self._changing(macro, "add_member") as entry:
             self._macros.add(entry, self._called(member), priority)
         return self.find(entry.name)
 
-    def remove_member(self, macro: str, member: str) -> QueueInfo:
+    def remove_member(self, macro: Name, member: Name) -> QueueInfo:
         """It is a member no longer; its messages stay in it. What was got of it through the macro queue can be
         finished."""
         with self._changing(macro, "remove_member") as entry:
             self._macros.remove(entry, self._called(member))
         return self.find(entry.name)
 
-    def _called(self, name: str) -> str:
+    def _called(self, name: Name) -> str:
         """The name of a queue of this root that is given by its name or UUID."""
+        name = _text(name)
         entry = self._find_in((self._files,), name)
         return name if entry is None else entry.name
 
-    def configure(self, name: str, **changes: Any) -> QueueInfo:
+    def configure(self, name: Name, **changes: Any) -> QueueInfo:
         """Other options for a queue that is not open: all of these changes are made, or none. ``Misuse`` for those that
         are fixed when a queue is made; ``QueueInUse`` while somebody has it open, unless they are the manager's own.
         Those of a macro queue can be changed while others have it open, and count for them at once."""
@@ -264,7 +267,7 @@ class QueueManager:
             self._handed.forget(entry.name)
         return self.find(entry.name)
 
-    def changes(self, name: str, **options: Any) -> dict[str, tuple[Any, Any]]:
+    def changes(self, name: Name, **options: Any) -> dict[str, tuple[Any, Any]]:
         """What ``configure`` would change: each option as it is, and as it would be. ``Misuse`` if it would refuse
         that, as far as can be told."""
         found = self.find(name)
@@ -323,12 +326,14 @@ class QueueManager:
         except (PenstockError, OSError) as error:
             log.warning("%s: a change of its options was cut short, and cannot be completed: %s", entry.name, error)
 
-    def rename(self, name: str, to: str) -> QueueInfo:
+    def rename(self, name: Name, to: str) -> QueueInfo:
         """Another name for a queue that nobody has open. One step: it has the old name or the new one."""
         check_new_name(to)
         self._permit("rename", to)
         with self._changing(name, "rename") as entry:
-            self._refuse_taken(to)
+            taken = self._files.find(to)
+            if taken is not None:
+                raise NameTaken(to, state=self._state(taken), call="rename", allowed=[], renamed=entry.name)
             self._macros.refuse_member(entry.name, "rename")
             refuse_loose(entry, self._files)
             check_letters(msgspec.structs.replace(entry, name=to, place=str(self._files.place(to))), self._files)
@@ -336,22 +341,22 @@ class QueueManager:
             self._handed.forget(entry.name)
         return self.find(to)
 
-    def activate(self, name: str) -> QueueInfo:
+    def activate(self, name: Name) -> QueueInfo:
         """Let messages in and out again."""
         return self._set_active(name, "activate", True)
 
-    def deactivate(self, name: str) -> QueueInfo:
+    def deactivate(self, name: Name) -> QueueInfo:
         """From now on managers, of all processes, let nothing in or out; what was got can be finished. A get that waits
         already may still bring a message."""
         return self._set_active(name, "deactivate", False)
 
-    def _set_active(self, name: str, call: str, active: bool) -> QueueInfo:
+    def _set_active(self, name: Name, call: str, active: bool) -> QueueInfo:
         with self._changing(name, call) as entry:
             place = Path(entry.place)
             note(place, msgspec.structs.replace(read_noted(place), active=active))
         return self.find(entry.name)
 
-    def destroy(self, name: str) -> None:
+    def destroy(self, name: Name) -> None:
         """Delete a queue that nobody has open, with all its messages. Nothing else deletes anything. Of a macro queue
         the members stay as they are."""
         with self._changing(name, "destroy") as entry:
@@ -361,8 +366,9 @@ class QueueManager:
             self._handed.forget(entry.name)
 
     @contextlib.contextmanager
-    def _changing(self, name: str, call: str) -> Iterator[Entry]:
+    def _changing(self, name: Name, call: str) -> Iterator[Entry]:
         """The entry of a queue of this root that is to be changed; nobody else changes anything meanwhile."""
+        name = _text(name)
         with self._root.locked():
             entry = self._find_in((self._files,), name)
             if entry is None:
@@ -388,7 +394,7 @@ class QueueManager:
 
     def open(
         self,
-        name: str,
+        name: Name,
         *,
         relationship: str = "both",
         remote: bool = False,
@@ -400,6 +406,9 @@ class QueueManager:
         ``remote``: for a client on another machine, which the queue's ``remote_clients`` allows or not.
         """
         check_relationship(relationship)
+        if remote.__class__ is not bool:
+            raise Misuse(f"remote must be True or False, not {remote!r}")
+        name = _text(name)
         entry = self._entry(name)
         self._permit_any("open", name if entry is None else entry.name)
         if entry is not None and entry.configuring:
@@ -436,13 +445,14 @@ class QueueManager:
         gate.check_client("open")
         return gate
 
-    def close(self, name: str | None = None) -> None:
+    def close(self, name: Name | None = None) -> None:
         """Close a queue, wherever this manager has handed it out; all of them without a name. Deletes nothing."""
         if name is None:
             for view in self._views.values():
                 view.close()
             opened = self._handed.opened()
         else:
+            name = _text(name)
             entry = self._entry(name)
             called = name if entry is None else entry.name
             self._permit_any("close", called)
@@ -492,7 +502,8 @@ class QueueManager:
     def grant(self, principal: str, queues: str, rights: Iterable[str]) -> None:
         """Let a principal do this on the queues of a name or pattern (``mail-*``), instead of what it may there
         so far."""
-        granted = check_rights(list(rights) if not isinstance(rights, str) else rights)
+        several = isinstance(rights, Iterable) and not isinstance(rights, str)
+        granted = check_rights(list(rights) if several else rights)
         self._set_rights("grant", principal, queues, granted)
 
     def revoke(self, principal: str, queues: str) -> None:
@@ -538,6 +549,12 @@ def _at_rest(entry: Entry) -> State:
     if entry.configuring:
         return State.CONFIGURING
     return State.CONFIGURED if entry.error is None else State.FAILED
+
+
+def _text(name: Name) -> str:
+    if not isinstance(name, str | uuids.UUID):
+        raise Misuse(f"a queue is named by a str or a UUID, not {name!r}")
+    return str(name)
 
 
 def _is_uuid(name: str) -> bool:
