@@ -319,7 +319,14 @@ class NoSuchQueue(WrongState, QueueNotFound):
 
 
 class NameTaken(WrongState, QueueExists):
-    """There is a queue of this name already."""
+    """There is a queue of this name already; ``renamed`` is the one that was to have it, where one was."""
+
+    def __init__(self, queue: str, *, state: str, call: str, allowed: list[str], renamed: str | None = None) -> None:
+        super().__init__(queue, state=state, call=call, allowed=allowed)
+        self.renamed = renamed
+        if renamed is not None:
+            why = "that is its name" if renamed == queue else f"there is a queue of this name, its state is {state}"
+            self.args = (f"{renamed}: {call} to {queue} is not possible: {why}",)
 
 
 class WrongRelationship(Misuse):

@@ -54,6 +54,15 @@ def test_apply_resizes_and_reports_what_is_not_declared(run: Run, tmp_path: Path
     assert run("get", tmp_path / "orders").stdout == "kept\n"
 
 
+def test_apply_shows_a_mode_as_it_is_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(TOML.replace("depth = 50", "mode = 0o660"))
+    assert "orders: created: mode = 0o660" in run("apply", tmp_path).stdout.splitlines()
+    (tmp_path / "penstock.toml").write_text("[defaults]\nmode = 0o600\n")
+    assert "mode = 0o600" in run("apply", tmp_path).stdout
+    (tmp_path / "penstock.toml").write_text("[defaults]\n")
+    assert "mode = nothing (was 0o600)" in run("apply", tmp_path).stdout
+
+
 def test_apply_says_in_one_line_what_is_wrong(run: Run, tmp_path: Path) -> None:
     assert "penstock.toml" in one_error(run("apply", tmp_path, code=exits.USAGE))
     assert "no such folder" in one_error(run("apply", tmp_path / "missing", code=exits.NO_QUEUE))

@@ -135,6 +135,13 @@ def test_a_queue_in_use_is_told_and_the_rest_is_done_next_time(tmp_path: Path) -
         ("[queues.a]\npolicy = 'x'\n", r"\[queues.a\]: there is no policy 'x'"),
         ("[queues.a]\nactive = 1\n", r"\[queues.a\]: active must be true or false"),
         ("[queues.'a/b']\n", "name of a queue"),
+        ("[queues.a]\nlease = -3\n", r"\[queues.a\]: lease must be"),
+        ("[queues.a]\ndepth = 0\n", r"\[queues.a\]: depth must be"),
+        ("[queues.a]\nmode = 0o777\n", r"\[queues.a\]: mode must be"),
+        ("[queues.a]\nbackoff = { first = -1 }\n", r"\[queues.a\]: .*backoff"),
+        ("[queues.a]\nbackoff = { first = 1, zz = 2 }\n", r"\[queues.a\]: backoff: zz: no such field; there are first"),
+        ("[macros.m]\nmembers = [{ name = 'a', bogus = 1 }]\n", r"\[macros.m\]: a member: bogus: no such field"),
+        ("[defaults]\ndata_bytes = 1\n", r"\[defaults\]: data_bytes must be"),
         ("[policies.p]\nactive = true\n", r"\[policies.p\]: active: no such option"),
         ("[defaults]\nrelationship = 'friend'\n", r"\[defaults\]: relationship"),
         ("[permissions.m]\n'*' = ['fly']\n", r"\[permissions.m\]: rights must be"),
@@ -145,3 +152,59 @@ def test_a_queue_in_use_is_told_and_the_rest_is_done_next_time(tmp_path: Path) -
 def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, text: str, what: str) -> None:
     with pytest.raises(Misuse, match=rf"penstock\.toml: .*{what}"):
         declared(tmp_path, text)
+
+
+def test_a_macro_queue_is_not_what_is_declared_as_a_queue_nor_the_other_way_round(tmp_path: Path) -> None:
+    with QueueManager(tmp_path) as manager:
+        made_so(manager, declared(tmp_path, "[queues.a]\n[macros.m]\nmembers = ['a']\n"))
+        with pytest.raises(Misuse, match=r"\[queues.m\]: there is a macro queue of this name"):
+            plan(manager, declared(tmp_path, "[queues.a]\n[queues.m]\n"))
+        with pytest.raises(Misuse, match=r"\[macros.a\]: there is a queue of its own of this name"):
+            plan(manager, declared(tmp_path, "[macros.a]\n"))
+
+
+NESTED = "".join(f"[macros.m{n}]\nmembers = ['{f'm{n - 1}' if n else 'b'}']\n" for n in range(10))
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("[macros.m]\nmembers = ['none']\n", r"\[macros.m\]: m: there is no queue none"),
+        ("[macros.m]\nmembers = ['b', 'b']\n", r"\[macros.m\]: m: b cannot be a member twice"),
+        ("[macros.n]\nmembers = ['b']\n[macros.m]\nmembers = ['b', 'n']\n", r"\[macros.m\]: m: b cannot .*n > b"),
+        ("[queues.c]\nrelationship = 'consumer'\n[macros.m]\nmembers = ['c']\n", r"\[macros.m\]: .*is consumer"),
+        ("[defaults]\nmodel = 'one-way'\n[queues.c]\n[macros.m]\nmembers = ['c']\n", r"\[macros.m\]: .*is one-way"),
+        (NESTED, "nest 8 deep"),
+        ("[queues.a]\ndepth = 2\n", r"\[queues.a\]: .*in the way"),
+        ("[queues.c]\ndead_letter = 'old'\n", r"\[queues.c\]: c: its dead letters cannot go to old"),
+        ("[queues.c]\ndead_letter = 'c'\n", r"\[queues.c\]: .*cannot be its own dead-letter queue"),
+        ("[queues.a]\ndead_letter = 'old'\n", r"\[queues.a\]: a: its dead letters cannot go to old"),
+        ("[queues.c]\ndead_letter = 'm'\n[macros.m]\n", r"\[macros.m\]: m: the dead letters of c go"),
+        ("[queues.a]\nmodel = 'one-way'\n", r"\[queues.a\]: old: a cannot be a member"),
+    ],
+)
+def test_what_would_be_refused_on_the_way_is_refused_before_anything_is_made(
+    tmp_path: Path, text: str, what: str
+) -> None:
+    with QueueManager(tmp_path) as manager:
+        manager.create("a", depth=5, data_bytes=65536, durability="relaxed")
+        with manager.open("a") as q:
+            q.put_many(range(5))
+        manager.create_macro("old", ["a"])
+        with pytest.raises(Misuse, match=what):
+            plan(manager, declared(tmp_path, "[queues.b]\n" + text))
+
+
+def test_what_was_acknowledged_is_in_nobodys_way(tmp_path: Path) -> None:
+    with QueueManager(tmp_path) as manager:
+        manager.create("a", depth=5, data_bytes=65536)
+        with manager.open("a") as q:
+            q.put_many(range(5))
+            for message in q.get_many(5):
+                message.ack()
+        wanted = declared(tmp_path, "[queues.a]\ndepth = 2\n")
+        assert [change.options for change in plan(manager, wanted)] == [{"depth": (5, 2)}]
+        with penstock.open(tmp_path / "a"):
+            assert plan(manager, wanted), "it is in use, which passes"
+        made_so(manager, wanted)
+        assert manager.find("a").options.depth == 2

@@ -119,6 +119,9 @@ def test_a_change_further_down_makes_no_member_double(manager: QueueManager) -> 
         manager.add_member("inner", "b")
     with pytest.raises(Misuse, match="outer: inner cannot be a member"):
         manager.configure("inner", relationship="consumer")
+    manager.create_macro("outermost", ["outer", "c"])
+    with pytest.raises(Misuse, match=r"outermost: c cannot be a member twice: .*outer > inner > c"):
+        manager.add_member("inner", "c")
 
 
 def test_a_member_keeps_its_name_and_what_makes_it_fit(manager: QueueManager) -> None:
@@ -165,3 +168,34 @@ def test_the_path_of_a_macro_queue_is_not_mistaken_for_one_of_a_queue(manager: Q
     manager.create_macro("all", ["a"])
     with pytest.raises(NotAQueue, match="a macro queue"):
         penstock.open(manager.root / "all")
+
+
+@pytest.mark.parametrize("model", ["two-way", "acknowledged"])
+def test_a_message_that_is_answered_once_is_not_copied(manager: QueueManager, model: str) -> None:
+    manager.create("d", model=model, **SMALL)
+    with pytest.raises(Misuse, match=f"copy-to-all is not possible with the model {model}"):
+        manager.create_macro("all", ["d"], model=model, producing="copy-to-all")
+    manager.create_macro("all", ["d"], model=model)
+    with pytest.raises(Misuse, match="copy-to-all is not possible"):
+        manager.configure("all", producing="copy-to-all")
+    manager.create_macro("copies", producing="copy-to-all")
+    with pytest.raises(Misuse, match="copy-to-all is not possible"):
+        manager.configure("copies", model=model)
+
+
+def test_more_copies_than_can_be_made_are_refused(manager: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.manager.membership.COPIES_MAX", 3)
+    manager.create("d", **SMALL)
+    too_many = "copies go to 3 queues at most, not 4"
+    with pytest.raises(Misuse, match=too_many):
+        manager.create_macro("all", ["a", "b", "c", "d"], producing="copy-to-all")
+    manager.create_macro("all", ["a", "b", "c"], producing="copy-to-all")
+    with pytest.raises(Misuse, match=too_many):
+        manager.add_member("all", "d")
+    manager.create_macro("outer", ["all"], producing="copy-to-all")
+    with pytest.raises(Misuse, match=f"outer: {too_many}"):
+        manager.add_member("outer", "d")
+    manager.configure("all", producing="shortest")
+    manager.add_member("outer", "d")
+    with pytest.raises(Misuse, match=f"outer: {too_many}"):
+        manager.configure("all", producing="copy-to-all")

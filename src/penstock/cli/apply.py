@@ -73,6 +73,8 @@ def _report(change: Change, dry_run: bool, json: bool) -> None:
 def _option(name: str, before: Any, after: Any) -> str:
     shown = msgspec.to_builtins((before, after))
     words = [" ".join(map(_word, each)) if isinstance(each, list) else str(each) for each in shown]
+    if name == "mode":
+        words = ["nothing" if each is None else f"0o{each:o}" for each in (before, after)]
     if before is None:
         return f"{name} = {words[1]}"
     return f"{name} = {words[1] if after is not None else 'nothing'} (was {words[0]})"

@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.codec import decode_body, encode_body
 from penstock.errors import Misuse, PenstockError, QueueBusy, QueueNotFound
+from penstock.manager.membership import COPIES_MAX
 from penstock.store import rig
 from penstock.store.backoff import Backoff
 from penstock.store.directory import replace_file
@@ -34,7 +35,6 @@ from penstock.timequeue.once import AlreadyPublished, OncePut
 from penstock.timequeue.puts import Draft, Entry, to_us
 
 DECISION = "copy"
-COPIES_MAX = 100  # members that one message is copied to: room in all of them is taken by calls inside each other
 SPECIALS = ("type", "key", "headers", "dedup_id", "max_attempts", "lease")  # as they are
 
 log = logging.getLogger("penstock")

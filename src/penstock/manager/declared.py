@@ -4,7 +4,9 @@ one that is not declared is reported and stays.
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from penstock.manager.macros import split
 from penstock.manager.manager import QueueInfo, QueueManager
 from penstock.manager.options import checked
 from penstock.manager.permissions import Grants, check_rights, check_who
+from penstock.manager.rehearsal import Rehearsal
 
 DECLARED = "penstock.toml"
 TABLES = ("defaults", "policies", "queues", "macros", "permissions")
@@ -80,12 +83,10 @@ def parse(said: dict[str, Any]) -> Declared:
         macros[name] = _macro(where, given)
     grants: Grants = {}
     for principal, table in _tables(said, "permissions").items():
-        try:
+        with _at(f"permissions.{principal}"):
             grants[check_who("a principal", principal)] = {
                 check_who("a pattern", pattern): check_rights(rights) for pattern, rights in table.items()
             }
-        except Misuse as error:
-            raise Misuse(f"[permissions.{principal}]: {error}") from None
     return Declared(
         queues=queues,
         macros=_inner_first(macros),
@@ -118,10 +119,8 @@ def _flag(where: str, name: str, value: Any) -> bool:
 
 def _macro(where: str, table: dict[str, Any]) -> dict[str, Any]:
     """Its options, each as it was said; what they mean is checked."""
-    try:
+    with _at(where):
         own, options = split(table)
-    except Misuse as error:
-        raise Misuse(f"[{where}]: {error}") from None
     meant = {**own, **msgspec.structs.asdict(options)}
     return {name: meant[name] for name in table}
 
@@ -139,8 +138,15 @@ def _inner_first(macros: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def _options(where: str, table: dict[str, Any]) -> dict[str, Any]:
-    try:
+    with _at(where):
         return checked(table)
+
+
+@contextlib.contextmanager
+def _at(where: str) -> Iterator[None]:
+    """What is wrong is told with its table."""
+    try:
+        yield
     except Misuse as error:
         raise Misuse(f"[{where}]: {error}") from None
 
@@ -150,14 +156,16 @@ def _options(where: str, table: dict[str, Any]) -> dict[str, Any]:
 
 def plan(manager: QueueManager, declared: Declared) -> list[Change]:
     """What makes the root as it is declared, in the order in which it is done: defaults before the queues that get
-    them. ``Misuse`` if something is declared that an existing queue can never become."""
+    them. ``Misuse`` if something is declared that a queue can never become, or that would be refused now."""
     changes = _defaults(manager, declared)
     known = {info.name: info for info in manager.list()}
     for name, options in declared.queues.items():
         if name not in known:
             changes.append(Change(action="create", name=name, options={o: (None, v) for o, v in options.items()}))
-        elif found := manager.changes(name, **options):
-            changes.append(Change(action="configure", name=name, options=found))
+        elif known[name].macro is not None:
+            raise Misuse(f"[queues.{name}]: there is a macro queue of this name; destroy it, or choose another name")
+        else:
+            changes += _changes(manager, f"queues.{name}", name, options)
         changes += _activity(declared, known, name)
     for name, options in declared.macros.items():
         if name not in known:
@@ -166,15 +174,36 @@ def plan(manager: QueueManager, declared: Declared) -> list[Change]:
             raise Misuse(
                 f"[macros.{name}]: there is a queue of its own of this name; destroy it, or choose another name"
             )
-        elif found := manager.changes(name, **options):
-            changes.append(Change(action="configure", name=name, options=found))
+        else:
+            changes += _changes(manager, f"macros.{name}", name, options)
         changes += _activity(declared, known, name)
     changes += _grants(manager, declared)
     letters = {f"{name}.dead" for name in known}
     for name in known:
         if name not in declared.queues and name not in declared.macros and name not in letters:
             changes.append(Change(action="undeclared", name=name))
+    _rehearse(manager, declared, changes)
     return changes
+
+
+def _changes(manager: QueueManager, where: str, name: str, options: dict[str, Any]) -> list[Change]:
+    with _at(where):
+        found = manager.changes(name, **options)
+    return [Change(action="configure", name=name, options=found)] if found else []
+
+
+def _rehearse(manager: QueueManager, declared: Declared, changes: list[Change]) -> None:
+    """``Misuse`` if one of them would be refused when its turn comes, with others made already."""
+    picture = Rehearsal(manager.root, manager.own_defaults if declared.defaults is None else declared.defaults)
+    steps = {"create": picture.create, "create_macro": picture.create_macro, "configure": picture.configure}
+    for change in changes:
+        if change.action in steps:
+            with _at(f"{'macros' if change.name in declared.macros else 'queues'}.{change.name}"):
+                steps[change.action](change.name, _wanted(change))
+
+
+def _wanted(change: Change) -> dict[str, Any]:
+    return {option: after for option, (_, after) in change.options.items()}
 
 
 def _activity(declared: Declared, known: dict[str, QueueInfo], name: str) -> list[Change]:
@@ -210,7 +239,7 @@ def _grants(manager: QueueManager, declared: Declared) -> list[Change]:
 
 def perform(manager: QueueManager, change: Change) -> None:
     """Make one change. What another manager did in the meantime is its error to tell."""
-    wanted = {option: after for option, (_, after) in change.options.items()}
+    wanted = _wanted(change)
     match change.action:
         case "create":
             manager.create(change.name, **wanted)

@@ -20,7 +20,8 @@ from penstock.store.directory import mode_of, read_options, replace_file
 ENTRY = "entry.json"
 QUEUE = "queue"  # the kind of queue that is a directory of its own
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+NAME_MAX = 200  # that of a folder is up to 255 bytes, and what is made beside a queue has its name and an ending
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_MAX - 1}}}")
 # Files in a root, and those that replace them.
 TAKEN = frozenset(
     file + end for file in ("manager.json", "manager.lock", "manager.changes", "penstock.toml") for end in ("", ".new")
@@ -55,6 +56,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     macro: MacroOptions | None = None  # of a macro queue
 
 
+class Entries(Protocol):
+    """Queues that are looked up by name: those of a root, or as they would be."""
+
+    def entries(self) -> Sequence[Entry]: ...
+    def find(self, name: str) -> Entry | None: ...
+
+
 class Directory(Protocol):
     """Where queues are looked up. The embedded one is ``FileDirectory``; others may ask a service of the site."""
 
@@ -75,7 +83,7 @@ class FileDirectory:
         self._root = root
 
     def entries(self) -> list[Entry]:
-        found = [self.find(path.name) for path in sorted(self._root.iterdir()) if _NAME.fullmatch(path.name)]
+        found = [self.find(path.name) for path in sorted(self._root.iterdir()) if is_name(path.name)]
         return [entry for entry in found if entry is not None]
 
     def find(self, name: str) -> Entry | None:
@@ -92,10 +100,17 @@ class FileDirectory:
         return self._root / check_name(name)
 
 
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """Of a queue: also that of a folder."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Misuse(f"the name of a queue is letters, digits, '.', '_' and '-', not {name!r}")
+    if not isinstance(name, str) or not is_name(name):
+        raise Misuse(
+            f"the name of a queue is up to {NAME_MAX} letters, digits, '.', '_' and '-', with none of '.' and '-' in "
+            f"front, not {name!r}"
+        )
     return name
 
 

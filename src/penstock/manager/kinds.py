@@ -19,6 +19,7 @@ from penstock.store.files import Clock
 from penstock.timequeue import Stats, TimeQueue, resize_queue
 from penstock.timequeue.administration import glance
 from penstock.timequeue.making import HABITS, habits, make, refuse_itself
+from penstock.timequeue.sizes import check_sizes
 
 Progress = Callable[[int, int], None]
 
@@ -34,6 +35,9 @@ class Kind(Protocol):
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         """``Misuse`` if these options can never be, before anything is begun."""
+
+    def check_sizes(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
+        """``Misuse`` if what is in it does not fit into these sizes, as far as that can be told."""
 
     def change(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
         """Called again after a kill, it completes what it had begun."""
@@ -59,6 +63,10 @@ class PlainQueue:
         kept = habits({name: value for name, value in changes.items() if name in HABITS})
         if "dead_letter" in kept:
             refuse_itself(kept["dead_letter"], place)
+
+    def check_sizes(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
+        if changes.keys() & set(SIZES):
+            check_sizes(place, slots=changes.get("depth"), data_bytes=changes.get("data_bytes"), busy_s=busy_s)
 
     def change(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
         if changes.keys() & set(SIZES):
@@ -90,6 +98,9 @@ class SeveralQueues:
 
     def check(self, place: Path, changes: Mapping[str, Any]) -> None:
         raise AssertionError("a macro queue is checked with its members")
+
+    def check_sizes(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
+        raise AssertionError("a macro queue has no sizes")
 
     def change(self, place: Path, changes: Mapping[str, Any], *, busy_s: float) -> None:
         raise AssertionError("a macro queue is changed by one write")

@@ -26,6 +26,7 @@ from penstock.errors import (
     QueueClosed,
     QueueEmpty,
     QueueFull,
+    QueueNotFound,
     TooManyClients,
 )
 from penstock.interface import Delay, MessageOptions, Names
@@ -76,6 +77,8 @@ class MacroQueue(Finishing):
         self._busy_s = check_seconds("busy_s", busy_s)
         self._clock = clock or Clock()
         self._progress = progress
+        if not self._path.exists():
+            raise QueueNotFound(f"{self._path}: there is no macro queue here")
         if read_noted(self._path).kind != MACRO:
             raise NotAQueue(f"{self._path}: not a macro queue; penstock.open opens a queue of its own")
         self._closed = False

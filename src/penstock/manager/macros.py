@@ -6,14 +6,15 @@ message, nor a member's files.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from penstock.errors import Misuse
-from penstock.manager.directory import ENTRY, Entry, FileDirectory, Noted, encode, note, read_noted
+from penstock.manager.directory import ENTRY, Entries, Entry, FileDirectory, Noted, encode, note, read_noted
+from penstock.manager.letters import check_letters
 from penstock.manager.membership import (
     MACRO,
     POLICIES,
@@ -42,44 +43,23 @@ class Macros:
     def make(self, name: str, given: Mapping[str, Any]) -> None:
         """There whole, or not at all; two who make one of a name at the same time are told apart by the folder."""
         own, options = split(given)
-        check_members(name, options, own, self._files.find)
+        place = self._files.place(name)
+        check_new(new_macro(name, place, own, options), self._files)
         noted = Noted(kind=MACRO, uuid=str(uuids.uuid4()), macro=options, **own)
-        create_folder(self._files.place(name), {ENTRY: encode(noted)})
+        create_folder(place, {ENTRY: encode(noted)})
 
     def change(self, entry: Entry, given: Mapping[str, Any]) -> None:
         """Other options: all of them, or none. Those who are blocked in calls on it are woken."""
+        new = changed(entry, given)
+        check_fits(new, self._files)
         place = Path(entry.place)
-        before = read_noted(place)
-        assert before.macro is not None
-        own, options = split({**_said(before), **given})
-        check_members(entry.name, options, own, self._files.find)
-        for macro in self._holders(entry.name):
-            self._check_holder(macro, entry, own, options)
-        note(place, msgspec.structs.replace(before, macro=options, **own))
+        note(place, msgspec.structs.replace(read_noted(place), macro=new.macro, **own_of(new)))
         self._tell()  # before anybody is woken, who else would find all as it was
         touch(place / NOTIFY / WAKEUP)
 
-    def _check_holder(self, macro: Entry, entry: Entry, own: Mapping[str, Any], options: MacroOptions) -> None:
-        """A macro queue that this one is a member of is still right when this one has changed."""
-        assert macro.macro is not None
-        changed = msgspec.structs.replace(entry, macro=options, options=QueueOptions(**own))
-
-        def find(name: str) -> Entry | None:
-            return changed if name == entry.name else self._files.find(name)
-
-        check_members(macro.name, macro.macro, own_of(macro), find)
-
     def check_member(self, entry: Entry, own: Mapping[str, Any]) -> None:
         """``Misuse`` if other options of its own would make a queue unfit for a macro queue that it is in."""
-        changed = msgspec.structs.replace(entry, options=msgspec.structs.replace(entry.options, **own))
-        for macro in self._holders(entry.name):
-            assert macro.macro is not None
-            check_members(
-                macro.name,
-                macro.macro,
-                own_of(macro),
-                lambda name: changed if name == entry.name else self._files.find(name),
-            )
+        check_fits(msgspec.structs.replace(entry, options=msgspec.structs.replace(entry.options, **own)), self._files)
 
     def add(self, entry: Entry, member: str, priority: int) -> None:
         known = require_macro(entry, "add_member")
@@ -102,15 +82,58 @@ class Macros:
 
     def refuse_member(self, name: str, call: str) -> None:
         """A queue keeps its name, and its messages, as long as a macro queue counts on it."""
-        holders = [each.name for each in self._holders(name)]
+        holders = [each.name for each in holders_of(name, self._files.entries())]
         if holders:
             raise Misuse(
                 f"{name}: {call} is not possible while it is a member of {', '.join(holders)}; "
                 f"remove_member({holders[0]!r}, {name!r}) first"
             )
 
-    def _holders(self, name: str) -> Iterable[Entry]:
-        return [each for each in self._files.entries() if each.macro is not None and name in each.macro.names]
+
+def new_macro(name: str, place: Path, own: Mapping[str, Any], options: MacroOptions) -> Entry:
+    """A macro queue as it would be when it is made."""
+    return Entry(name=name, uuid=None, kind=MACRO, place=str(place), options=QueueOptions(**own), macro=options)
+
+
+def check_new(macro: Entry, known: Entries) -> None:
+    check_members(macro.name, require_macro(macro, "create_macro"), own_of(macro), known.find)
+    check_letters(macro, known)
+
+
+def changed(entry: Entry, given: Mapping[str, Any]) -> Entry:
+    """A macro queue as it would be with other options."""
+    said = {**own_of(entry), **msgspec.structs.asdict(require_macro(entry, "configure"))}
+    own, options = split({**said, **given})
+    return msgspec.structs.replace(entry, macro=options, options=QueueOptions(**own))
+
+
+def check_fits(changed: Entry, known: Entries) -> None:
+    """``Misuse`` unless a queue as it would be has members that it may have, and is one that those macro queues may
+    have that it is in, also through others."""
+
+    def find(name: str) -> Entry | None:
+        return changed if name == changed.name else known.find(name)
+
+    for macro in (changed, *_above(changed.name, known.entries())):
+        if macro.macro is not None:
+            check_members(macro.name, macro.macro, own_of(macro), find)
+
+
+def holders_of(name: str, entries: Iterable[Entry]) -> list[Entry]:
+    """The macro queues that a queue is a member of."""
+    return [each for each in entries if each.macro is not None and name in each.macro.names]
+
+
+def _above(name: str, entries: Sequence[Entry]) -> list[Entry]:
+    """The macro queues that a queue is in, also through others; the nearest first."""
+    found: dict[str, Entry] = {}
+    left = [name]
+    while left:
+        for each in holders_of(left.pop(0), entries):
+            if each.name not in found and each.name != name:
+                found[each.name] = each
+                left.append(each.name)
+    return list(found.values())
 
 
 def require_macro(entry: Entry, call: str) -> MacroOptions:
@@ -131,8 +154,3 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], MacroOptions]:
 
 def own_of(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry.options, name) for name in OWN}
-
-
-def _said(noted: Noted) -> dict[str, Any]:
-    assert noted.macro is not None
-    return {**{name: getattr(noted, name) for name in OWN}, **msgspec.structs.asdict(noted.macro)}

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchQueue, PenstockError, QueueBusy, QueueInUse, WrongRelationship
+from penstock.errors import Misuse, NameTaken, NoSuchQueue, PenstockError, QueueBusy, QueueInUse, WrongRelationship
 from penstock.manager.directory import (
     Directory,
     Entry,
@@ -30,6 +30,7 @@ from penstock.manager.directory import (
 from penstock.manager.figures import LOOK_BUSY_S, ManagerStats, QueueFigures, manager_stats
 from penstock.manager.handed import HandedOut
 from penstock.manager.kinds import KINDS, Kind, Progress
+from penstock.manager.letters import check_letters, placed, refuse_loose
 from penstock.manager.macros import Macros
 from penstock.manager.managed import ROLES, Gate, ManagedQueue
 from penstock.manager.membership import MACRO, MacroOptions, Member
@@ -40,6 +41,7 @@ from penstock.manager.options import (
     check_relationship,
     checked,
     differences,
+    read_back,
     refuse_fixed,
 )
 from penstock.manager.permissions import (
@@ -57,11 +59,11 @@ from penstock.manager.root import Root
 from penstock.manager.states import TRANSITIONS, State, after
 from penstock.store.directory import read_options
 from penstock.store.files import Clock
-from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
-from penstock.timequeue.moving import DEAD
 
 log = logging.getLogger("penstock")
+
+Name = str | uuids.UUID  # of a queue: where it is asked for, its UUID will do
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +121,9 @@ class QueueManager:
         entries = {entry.name: entry for each in reversed(self._directories) for entry in each.entries()}
         return [entries[name] for name in sorted(entries)]
 
-    def find(self, name: str) -> QueueInfo:
+    def find(self, name: Name) -> QueueInfo:
         """The queue of this name, or with this UUID; ``NoSuchQueue`` if there is none."""
+        name = _text(name)
         entry = self._entry(name)
         if entry is None:
             self._permit_any("find", name)
@@ -128,8 +131,9 @@ class QueueManager:
         self._permit_any("find", entry.name)
         return self._info(entry)
 
-    def state(self, name: str) -> State:
+    def state(self, name: Name) -> State:
         """Its state; ``unknown`` if there is no such queue."""
+        name = _text(name)
         entry = self._entry(name)
         self._permit_any("state", name if entry is None else entry.name)
         return State.UNKNOWN if entry is None else self._state(entry)
@@ -153,8 +157,6 @@ class QueueManager:
         return self._find_in(self._directories, name)
 
     def _find_in(self, directories: Sequence[Directory], name: str) -> Entry | None:
-        if not isinstance(name, str):
-            raise Misuse(f"a queue is named by a str, not {name!r}")
         for directory in directories:
             found = directory.find(name) or (directory.find_uuid(name) if _is_uuid(name) else None)
             if found is not None:
@@ -186,11 +188,13 @@ class QueueManager:
         self._permit("create", name)
         given = checked(options)
         self._refuse_taken(name)
-        wanted = QueueOptions(**checked(self._placed({**self._root.settings().defaults, **given})))
+        wanted = QueueOptions(**read_back(placed({**self._root.settings().defaults, **given}, self._files.place)))
         noted = Noted(**{option: getattr(wanted, option) for option in OWN})
+        place = self._files.place(name)
+        check_letters(Entry(name=name, uuid=None, kind=noted.kind, place=str(place), options=wanted), self._files)
         made = {option: getattr(wanted, option) for option in NAMES}
         # Without the root's lock: a large queue takes long to make, and of those who make one of a name one wins.
-        KINDS[noted.kind].make(self._files.place(name), made, encode(noted))
+        KINDS[noted.kind].make(place, made, encode(noted))
         self._handed.forget(name)
         return self.find(name)
 
@@ -224,25 +228,26 @@ class QueueManager:
         self._handed.forget(name)
         return self.find(name)
 
-    def add_member(self, macro: str, member: str, *, priority: int = 0) -> QueueInfo:
+    def add_member(self, macro: Name, member: Name, *, priority: int = 0) -> QueueInfo:
         """One more member for a macro queue, open or not. Who is blocked in a call on it counts on it from now on."""
         with self._changing(macro, "add_member") as entry:
             self._macros.add(entry, self._called(member), priority)
         return self.find(entry.name)
 
-    def remove_member(self, macro: str, member: str) -> QueueInfo:
+    def remove_member(self, macro: Name, member: Name) -> QueueInfo:
         """It is a member no longer; its messages stay in it. What was got of it through the macro queue can be
         finished."""
         with self._changing(macro, "remove_member") as entry:
             self._macros.remove(entry, self._called(member))
         return self.find(entry.name)
 
-    def _called(self, name: str) -> str:
+    def _called(self, name: Name) -> str:
         """The name of a queue of this root that is given by its name or UUID."""
+        name = _text(name)
         entry = self._find_in((self._files,), name)
         return name if entry is None else entry.name
 
-    def configure(self, name: str, **changes: Any) -> QueueInfo:
+    def configure(self, name: Name, **changes: Any) -> QueueInfo:
         """Other options for a queue that is not open: all of these changes are made, or none. ``Misuse`` for those that
         are fixed when a queue is made; ``QueueInUse`` while somebody has it open, unless they are the manager's own.
         Those of a macro queue can be changed while others have it open, and count for them at once."""
@@ -254,21 +259,32 @@ class QueueManager:
             given = checked(changes)
             refuse_fixed(entry.name, given)
             self._macros.check_member(entry, {name: value for name, value in given.items() if name in OWN})
-            wanted = self._placed(given)
+            wanted = placed(given, self._files.place)
+            self._check_letters(entry, wanted)
             self._kind(entry).check(Path(entry.place), wanted)
             if differences(entry.name, entry.options, wanted):
                 self._engage(Path(entry.place), self._kind(entry), wanted)
             self._handed.forget(entry.name)
         return self.find(entry.name)
 
-    def changes(self, name: str, **options: Any) -> dict[str, tuple[Any, Any]]:
-        """What ``configure`` would change: each option as it is, and as it would be."""
+    def changes(self, name: Name, **options: Any) -> dict[str, tuple[Any, Any]]:
+        """What ``configure`` would change: each option as it is, and as it would be. ``Misuse`` if it would refuse
+        that, as far as can be told."""
         found = self.find(name)
         entry = self._files.find(found.name)
         if entry is not None and entry.kind == MACRO:
             return self._macros.differences(entry, options)
-        new = differences(found.name, found.options, self._placed(checked(options)))
+        new = differences(found.name, found.options, placed(checked(options), self._files.place))
+        if entry is not None and new:
+            self._check_letters(entry, new)
+            self._kind(entry).check(Path(entry.place), new)
+            self._kind(entry).check_sizes(Path(entry.place), new, busy_s=self._busy_s)
         return {option: (getattr(found.options, option), value) for option, value in new.items()}
+
+    def _check_letters(self, entry: Entry, wanted: dict[str, Any]) -> None:
+        if "dead_letter" in wanted:
+            options = msgspec.structs.replace(entry.options, dead_letter=wanted["dead_letter"])
+            check_letters(msgspec.structs.replace(entry, options=options), self._files)
 
     def _engage(self, place: Path, kind: Kind, wanted: dict[str, Any]) -> None:
         """Note what is wanted, do it, note that it is so. Killed in between, whoever comes next does it again."""
@@ -285,7 +301,7 @@ class QueueManager:
         """Do what is noted as wanted; what cannot be done is not wanted any more. Only while others have the queue open
         it stays as it is."""
         noted = read_noted(place)
-        wanted = checked(noted.wanted or {})
+        wanted = read_back(noted.wanted or {})
         own = {name: value for name, value in wanted.items() if name in OWN}
         try:
             kind.change(place, {name: wanted[name] for name in wanted.keys() - own.keys()}, busy_s=self._busy_s)
@@ -310,48 +326,37 @@ class QueueManager:
         except (PenstockError, OSError) as error:
             log.warning("%s: a change of its options was cut short, and cannot be completed: %s", entry.name, error)
 
-    def rename(self, name: str, to: str) -> QueueInfo:
+    def rename(self, name: Name, to: str) -> QueueInfo:
         """Another name for a queue that nobody has open. One step: it has the old name or the new one."""
         check_new_name(to)
         self._permit("rename", to)
         with self._changing(name, "rename") as entry:
-            self._refuse_taken(to)
+            taken = self._files.find(to)
+            if taken is not None:
+                raise NameTaken(to, state=self._state(taken), call="rename", allowed=[], renamed=entry.name)
             self._macros.refuse_member(entry.name, "rename")
-            self._refuse_loose_letters(entry)
+            refuse_loose(entry, self._files)
+            check_letters(msgspec.structs.replace(entry, name=to, place=str(self._files.place(to))), self._files)
             self._kind(entry).rename(Path(entry.place), to=self._files.place(to), busy_s=self._busy_s)
             self._handed.forget(entry.name)
         return self.find(to)
 
-    def _refuse_loose_letters(self, entry: Entry) -> None:
-        """Dead letters are found by the names of queues: none may be left behind by a new one."""
-        letters = _letters_of(entry)
-        if entry.kind == MACRO:
-            return
-        if entry.options.dead_letter == BESIDE and letters is not None and letters.exists():
-            raise Misuse(
-                f"{entry.name}: its dead letters are in {letters.name}, and would be left behind by another name; "
-                f"redrive them and destroy {letters.name}, or configure dead_letter={letters.name!r} first"
-            )
-        senders = [each.name for each in self._files.entries() if _letters_of(each) == Path(entry.place)]
-        if senders:
-            raise Misuse(f"{entry.name}: the dead letters of {', '.join(senders)} go here by its name; rename it not")
-
-    def activate(self, name: str) -> QueueInfo:
+    def activate(self, name: Name) -> QueueInfo:
         """Let messages in and out again."""
         return self._set_active(name, "activate", True)
 
-    def deactivate(self, name: str) -> QueueInfo:
+    def deactivate(self, name: Name) -> QueueInfo:
         """From now on managers, of all processes, let nothing in or out; what was got can be finished. A get that waits
         already may still bring a message."""
         return self._set_active(name, "deactivate", False)
 
-    def _set_active(self, name: str, call: str, active: bool) -> QueueInfo:
+    def _set_active(self, name: Name, call: str, active: bool) -> QueueInfo:
         with self._changing(name, call) as entry:
             place = Path(entry.place)
             note(place, msgspec.structs.replace(read_noted(place), active=active))
         return self.find(entry.name)
 
-    def destroy(self, name: str) -> None:
+    def destroy(self, name: Name) -> None:
         """Delete a queue that nobody has open, with all its messages. Nothing else deletes anything. Of a macro queue
         the members stay as they are."""
         with self._changing(name, "destroy") as entry:
@@ -361,8 +366,9 @@ class QueueManager:
             self._handed.forget(entry.name)
 
     @contextlib.contextmanager
-    def _changing(self, name: str, call: str) -> Iterator[Entry]:
+    def _changing(self, name: Name, call: str) -> Iterator[Entry]:
         """The entry of a queue of this root that is to be changed; nobody else changes anything meanwhile."""
+        name = _text(name)
         with self._root.locked():
             entry = self._find_in((self._files,), name)
             if entry is None:
@@ -379,13 +385,6 @@ class QueueManager:
             after(entry.name, self._state(entry), call)
             yield entry
 
-    def _placed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """A dead-letter queue that is given by its name is the one in this root."""
-        letters = options.get("dead_letter", BESIDE)
-        if letters in (BESIDE, DELETE) or not isinstance(letters, str) or os.sep in letters:
-            return options
-        return {**options, "dead_letter": str(self._files.place(letters))}
-
     def _kind(self, entry: Entry) -> Kind:
         if entry.kind not in KINDS:
             raise Misuse(f"{entry.name}: this version of Penstock knows no queues of the kind {entry.kind!r}")
@@ -395,7 +394,7 @@ class QueueManager:
 
     def open(
         self,
-        name: str,
+        name: Name,
         *,
         relationship: str = "both",
         remote: bool = False,
@@ -407,6 +406,9 @@ class QueueManager:
         ``remote``: for a client on another machine, which the queue's ``remote_clients`` allows or not.
         """
         check_relationship(relationship)
+        if remote.__class__ is not bool:
+            raise Misuse(f"remote must be True or False, not {remote!r}")
+        name = _text(name)
         entry = self._entry(name)
         self._permit_any("open", name if entry is None else entry.name)
         if entry is not None and entry.configuring:
@@ -443,13 +445,14 @@ class QueueManager:
         gate.check_client("open")
         return gate
 
-    def close(self, name: str | None = None) -> None:
+    def close(self, name: Name | None = None) -> None:
         """Close a queue, wherever this manager has handed it out; all of them without a name. Deletes nothing."""
         if name is None:
             for view in self._views.values():
                 view.close()
             opened = self._handed.opened()
         else:
+            name = _text(name)
             entry = self._entry(name)
             called = name if entry is None else entry.name
             self._permit_any("close", called)
@@ -480,7 +483,7 @@ class QueueManager:
     @property
     def own_defaults(self) -> dict[str, Any]:
         """Those of them that were set for this root."""
-        return checked(self._root.settings().defaults)
+        return read_back(self._root.settings().defaults)
 
     def set_defaults(self, **options: Any) -> QueueOptions:
         """Other defaults for queues that are made in this root from now on, by any manager. What is not given is as
@@ -499,7 +502,8 @@ class QueueManager:
     def grant(self, principal: str, queues: str, rights: Iterable[str]) -> None:
         """Let a principal do this on the queues of a name or pattern (``mail-*``), instead of what it may there
         so far."""
-        granted = check_rights(list(rights) if not isinstance(rights, str) else rights)
+        several = isinstance(rights, Iterable) and not isinstance(rights, str)
+        granted = check_rights(list(rights) if several else rights)
         self._set_rights("grant", principal, queues, granted)
 
     def revoke(self, principal: str, queues: str) -> None:
@@ -547,6 +551,12 @@ def _at_rest(entry: Entry) -> State:
     return State.CONFIGURED if entry.error is None else State.FAILED
 
 
+def _text(name: Name) -> str:
+    if not isinstance(name, str | uuids.UUID):
+        raise Misuse(f"a queue is named by a str or a UUID, not {name!r}")
+    return str(name)
+
+
 def _is_uuid(name: str) -> bool:
     try:
         return str(uuids.UUID(name)) == name.lower()
@@ -558,15 +568,6 @@ def _path_of(entry: Entry) -> Path:
     if "://" in entry.place:
         raise Misuse(f"{entry.name}: it is at {entry.place}, and this version of Penstock opens only paths")
     return Path(entry.place)
-
-
-def _letters_of(entry: Entry) -> Path | None:
-    """Where its dead letters go."""
-    if entry.options.dead_letter == DELETE or entry.kind == MACRO:
-        return None
-    if entry.options.dead_letter == BESIDE:
-        return Path(entry.place + DEAD)
-    return Path(entry.options.dead_letter)
 
 
 def _sizes_of(place: Path) -> tuple[int, int]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import Misuse
+from penstock.manager.options import refuse_unknown
+from penstock.timequeue.models import ACKNOWLEDGED, TWO_WAY
 
 if TYPE_CHECKING:
     from penstock.manager.directory import Entry
@@ -25,6 +27,7 @@ IN_ORDER = ("message-priority", "oldest")  # the policies that compare messages
 
 MEMBERS_MAX = 1000  # each is an open queue of every process that has the macro queue open
 DEPTH_MAX = 8  # macro queues in macro queues: more is a mistake, and a look goes through all of them
+COPIES_MAX = 100  # of one message: room in all these queues is taken by calls inside each other
 PRIORITY_MAX = 1_000_000
 
 
@@ -82,6 +85,8 @@ def member_of(given: Any) -> Member:
         return Member(name=given)
     if isinstance(given, tuple) and len(given) == 2:
         given = {"name": given[0], "priority": given[1]}
+    if isinstance(given, Mapping):
+        refuse_unknown("a member", given, Member)
     try:
         found = msgspec.convert(given, Member)
     except msgspec.ValidationError as error:
@@ -100,8 +105,8 @@ def check_priority(priority: Any) -> int:
 
 def check_members(macro: str, options: MacroOptions, own: Mapping[str, Any], find: Find) -> None:
     """``Misuse`` that says why these cannot be the members of this macro queue: one is not there, is there twice, also
-    through others, is the macro queue itself, or does not allow what the macro queue does. ``own`` are its model,
-    relationship and remote_clients."""
+    through others, is the macro queue itself, or does not allow what the macro queue does; or they cannot have copies
+    of each message that are to. ``own`` are its model, relationship and remote_clients."""
     if len(options.members) > MEMBERS_MAX:
         raise Misuse(f"{macro}: a macro queue has {MEMBERS_MAX} members at most, not {len(options.members)}")
     ways: dict[str, str] = {}
@@ -115,6 +120,26 @@ def check_members(macro: str, options: MacroOptions, own: Mapping[str, Any], fin
                 twice = f"as {ways[name]}, and as {way}" if ways[name] != way else f"as {way}, twice"
                 raise Misuse(f"{macro}: {name} cannot be a member twice: {twice}")
             ways[name] = way
+    if options.producing == COPY_TO_ALL:
+        _check_copies(macro, options, own, find)
+
+
+def _check_copies(macro: str, options: MacroOptions, own: Mapping[str, Any], find: Find) -> None:
+    """A put into it that could never work is refused when the macro queue is made or changed."""
+    if own["model"] in (ACKNOWLEDGED, TWO_WAY):
+        raise Misuse(
+            f"{macro}: {COPY_TO_ALL} is not possible with the model {own['model']}: each copy would have an answer of "
+            f"its own, and a put waits for one"
+        )
+    copies = _copies(options, find)
+    if copies > COPIES_MAX:
+        raise Misuse(f"{macro}: copies go to {COPIES_MAX} queues at most, not {copies}: too many members")
+
+
+def _copies(options: MacroOptions, find: Find) -> int:
+    """Of each message: one for each member, and of a macro queue that copies as well as many as it makes."""
+    inner = [entry.macro if entry is not None else None for entry in map(find, options.names)]
+    return sum(1 if each is None or each.producing != COPY_TO_ALL else _copies(each, find) for each in inner)
 
 
 def _below(macro: str, entry: Entry, find: Find, way: str, depth: int) -> Iterator[tuple[str, str]]:

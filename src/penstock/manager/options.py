@@ -3,6 +3,7 @@ options can be changed later, and which are fixed when a queue is made. Pure: it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -56,8 +57,16 @@ FIXED = tuple(name for name in NAMES if name not in CHANGEABLE)
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they were given: known ones, of the right types. What values those of ``create`` may have, it
-    checks itself."""
+    """Options as a caller gave them: known ones, of the right types, and such as can be."""
+    if isinstance(given.get("backoff"), Mapping):
+        refuse_unknown("backoff", given["backoff"], Backoff)
+    found = read_back(given)
+    check_values(found)
+    return found
+
+
+def read_back(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a manager has written them down: known ones, of the right types."""
     unknown = sorted(given.keys() - set(NAMES))
     if unknown:
         raise Misuse(f"{', '.join(unknown)}: no such option of a queue; there are {', '.join(NAMES)}")
@@ -68,6 +77,32 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     check_model(made.model)
     check_relationship(made.relationship)
     return {name: getattr(made, name) for name in given}
+
+
+def refuse_unknown(what: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) -> None:
+    """A caller's table says nothing that would be passed over. What is read back may: a later version wrote it."""
+    known = kind.__struct_fields__
+    unknown = sorted(map(str, given.keys() - set(known)))
+    if unknown:
+        raise Misuse(f"{what}: {', '.join(unknown)}: no such field; there are {', '.join(known)}")
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """What ``create`` would refuse, before it is asked to."""
+    making.habits({name: value for name, value in given.items() if name in making.HABITS})
+    files = len(given.get("data_dirs", ())) or 1
+    if files > L.FILES_MAX:
+        raise Misuse(f"at most {L.FILES_MAX} data_dirs are possible, not {files}")
+    if "depth" in given:
+        making.check_whole("depth", given["depth"], 1, L.SLOTS_MAX)
+    if "data_bytes" in given:
+        making.check_whole("data_bytes", given["data_bytes"], files * L.PAGE_BYTES, making.DATA_BYTES_MAX)
+    if given.get("dedup_entries") is not None:
+        making.check_whole("dedup_entries", given["dedup_entries"], 0, L.REMEMBERED_MAX)
+    making.check_mode(given.get("mode"))
+    letters = given.get("dead_letter", "")
+    if os.sep in letters and not os.path.isabs(letters):
+        raise Misuse(f"dead_letter must be the name of a queue of the same root, or a whole path, not {letters!r}")
 
 
 def check_relationship(relationship: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, Misuse
 from penstock.manager.permissions import Grants
 from penstock.store.alone import finish_removal
 from penstock.store.counter import SharedCounter
@@ -56,7 +56,10 @@ class Root:
     def __init__(self, path: Path, *, busy_s: float) -> None:
         self.path = path
         self._busy_s = busy_s
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise Misuse(f"{path}: not a folder, and none can be made here: {error.strerror}") from None
 
     @functools.cached_property
     def changes(self) -> SharedCounter:

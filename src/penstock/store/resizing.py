@@ -401,6 +401,15 @@ def change(
         return new
 
 
+def check(where: Path, *, slots: int | None, data_bytes: int | None, name: Name, busy_s: float) -> None:
+    """``Misuse`` if ``change`` would refuse these sizes."""
+    with locked(where, busy_s):
+        options = read_options(where)
+        new = with_sizes(options, slots=slots, data_bytes=data_bytes)
+        with _old_kernel(where, options) as old:
+            refuse_what_does_not_fit(old, new, name, where)
+
+
 def is_cut_short(where: Path) -> bool:
     """Whether a change is decided and not complete. Who may not look is told so by whatever comes next."""
     return os.path.exists(where / NEXT)

@@ -22,6 +22,7 @@ from penstock.timequeue.specials import check_attempts, check_window
 
 SLOTS = 65_536
 DATA_BYTES = 64 << 20
+DATA_BYTES_MAX = 1 << 46
 SPILL_BYTES = options.SPILL_BYTES
 LEASE_S = options.LEASE_S
 INDEX_SYNC_MS = options.INDEX_SYNC_MS
@@ -122,7 +123,7 @@ def make(
         raise Misuse("data_dirs is a list of directories")
     files = max(len(data_dirs), 1)
     check_whole("slots", slots, 1, L.SLOTS_MAX)
-    check_whole("data_bytes", data_bytes, files * L.PAGE_BYTES, 1 << 46)
+    check_whole("data_bytes", data_bytes, files * L.PAGE_BYTES, DATA_BYTES_MAX)
     kept = habits(
         {
             "spill_bytes": spill_bytes,

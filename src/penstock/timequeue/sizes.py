@@ -3,6 +3,7 @@ over to ``store/resizing.py``. Never decides what fits."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -15,7 +16,7 @@ from penstock.store.alone import in_use
 from penstock.store.options import Options
 from penstock.timequeue.arguments import BUSY_S, queue_path
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Progress
-from penstock.timequeue.making import check_whole
+from penstock.timequeue.making import DATA_BYTES_MAX, check_whole
 from penstock.timequeue.timequeue import TimeQueue
 
 GRACE_S = 0.5  # who has it open only for a look, such as `penstock top`, is gone by then
@@ -60,8 +61,21 @@ def resize_queue(
     if slots is not None:
         check_whole("slots", slots, 1, L.SLOTS_MAX)
     if data_bytes is not None:
-        check_whole("data_bytes", data_bytes, L.PAGE_BYTES, 1 << 46)
+        check_whole("data_bytes", data_bytes, L.PAGE_BYTES, DATA_BYTES_MAX)
     return _change(path, slots=slots, data_bytes=data_bytes, busy_s=busy_s, progress=progress)
+
+
+def check_sizes(
+    path: str | os.PathLike[str], *, slots: int | None = None, data_bytes: int | None = None, busy_s: float = BUSY_S
+) -> None:
+    """``Misuse`` if ``resize_queue`` would refuse these sizes, since something is in what would be cut off. While
+    others have the queue open that cannot be told, and is not."""
+    where = queue_path(path)
+    with contextlib.suppress(QueueInUse):
+        with TimeQueue(where, busy_s=busy_s) as queue:
+            _settle(queue)
+            name = queue.message_id
+        resizing.check(where, slots=slots, data_bytes=data_bytes, name=name, busy_s=busy_s)
 
 
 def upgrade_queue(path: str | os.PathLike[str], *, busy_s: float = BUSY_S, progress: Progress | None = None) -> Sizes:
