@@ -39,6 +39,7 @@ class Collector:
         self._waiting: dict[str, list[Told]] = {}  # by question
         self._named: dict[str, None] = {}  # of these, those that do not come under our name
         self._early: dict[str, Message] = {}  # came before their asker knew the id
+        self._staying: set[str] = set()  # questions whose answers could not be passed on, which the log has
         self._expecting = 0
         self._threads: dict[bool, threading.Thread | None] = {False: None, True: None}
         self._mutex = threading.Lock()
@@ -132,6 +133,8 @@ class Collector:
             left = list(self._named) if named else [key for key in self._waiting if key not in self._named]
             if self._closed or not (left or (self._expecting and not named)):
                 self._threads[named] = None
+                if not named:
+                    self._staying.clear()
                 return None
         start = looks * KEYS_AT_ONCE % max(len(left), 1) if len(left) > KEYS_AT_ONCE else 0
         return left[start : start + KEYS_AT_ONCE]
@@ -155,7 +158,8 @@ class Collector:
             if not told and not early:
                 unasked.append(best)
         self._done(done)
-        self._pass_on(unasked)
+        if not self._pass_on(unasked):
+            time.sleep(NAP_S)  # else it would be taken and given back without a pause
 
     def _tell(self, told: list[Told], message: Message) -> None:
         result: Any = None
@@ -168,15 +172,35 @@ class Collector:
             each(result, error)
 
     def _done(self, messages: list[Message]) -> None:
+        """They were handed out. What cannot be removed now comes again, and nobody waits for it then."""
         if messages:
-            with contextlib.suppress(LeaseLost):
+            try:
                 self._answers.box()._consumer.remove(messages, L.T_ACKS)
+            except LeaseLost:
+                log.debug("%s: answers were taken twice", self._queue)
+            except (PenstockError, OSError) as error:
+                log.warning("%s: answers that were handed out stay for now: %s", self._queue, error)
 
-    def _pass_on(self, messages: list[Message]) -> None:
-        """Nobody here waits for these: one that was given up may have been brought back. Somebody may ask by its id."""
-        for message in messages:
+    def _pass_on(self, messages: list[Message]) -> bool:
+        """Nobody here waits for these: one that was given up may have been brought back. Somebody may ask by its id.
+        False if one has to stay where it is. Never raises: a put whose questions are stored must not fail for an answer
+        to others."""
+        return all([self._passed_on(message) for message in messages])
+
+    def _passed_on(self, message: Message) -> bool:
+        question = message.key or ""
+        try:
             self._answers.forward(message)
-        self._done(messages)
+        except Exception as error:
+            if question not in self._staying:  # it comes again and again, as long as somebody waits for others
+                self._staying.add(question)
+                log.warning("%s: an answer that nobody waits for is not passed on: %s", question, error)
+            with contextlib.suppress(PenstockError, OSError):  # then its lease ends
+                self._answers.box().unget([message])
+            return False
+        self._staying.discard(question)
+        self._done([message])
+        return True
 
     def close(self) -> None:
         """Those who wait are told so. What was asked can be collected by its id later."""
