@@ -461,6 +461,79 @@ def test_the_same_question_twice_is_asked_once(live: Local, q: Any) -> None:
     assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("once", "once")
 
 
+def test_who_stops_waiting_takes_the_answer_from_nobody_else(q: Any) -> None:
+    async def run() -> None:
+        with pytest.raises(NoAnswer):
+            await q.aput("?", model="two-way", dedup_id="a", timeout=0.3)
+
+    first = q.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(first)
+    asyncio.run(run())
+    with pytest.raises(NoAnswer):
+        q.put_many([Draft(body="?", dedup_id="a")], model="two-way", timeout=0.1)
+    taken(q).reply("yours")
+    assert first.result(PATIENCE_S) == "yours"
+
+
+def test_a_question_that_somebody_else_had_put_is_not_taken_back(live: Local, q: Any) -> None:
+    first = q.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(first)
+    peer = live.peer(q)
+    second = peer.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(second)
+    assert not second.cancel() and not second.done() and q.qsize() == 1
+    peer.close()
+    taken(q).reply("still asked")
+    assert first.result(PATIENCE_S) == "still asked"
+
+
+def test_others_who_wait_for_a_question_are_told_that_it_was_taken_back(live: Local, q: Any) -> None:
+    first = q.put("?", model="two-way", wait=False)
+    assert q.answer(stored(first)).cancel()
+    error = first.exception(PATIENCE_S)
+    assert isinstance(error, GivenUp) and error.how == "cancelled"
+    first = q.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(first)
+    elsewhere = live.peer(q).put("?", model="two-way", wait=False, dedup_id="a")
+    stored(elsewhere)
+    assert first.cancel() and first.cancelled()
+    error = elsewhere.exception(PATIENCE_S)
+    assert isinstance(error, GivenUp) and error.how == "cancelled"
+    assert q.qsize() == 0
+
+
+def test_a_question_that_was_asked_and_answered_before_is_not_waited_for(live: Local, q: Any) -> None:
+    with receiver(live, q):
+        assert q.put("?", model="two-way", dedup_id="a", timeout=PATIENCE_S) == ["seen", "?"]
+    with pytest.raises(NoAnswer) as caught:
+        q.put("?", model="two-way", dedup_id="a")
+    assert caught.value.message_id is not None
+    with pytest.raises(NoAnswer):
+        q.put_many([Draft(body="?", dedup_id="a")], model="two-way")
+    assert isinstance(q.put("?", model="two-way", wait=False, dedup_id="a").exception(PATIENCE_S), NoAnswer)
+
+
+def test_of_those_who_ask_the_same_at_once_nobody_waits_for_ever(live: Local, q: Any) -> None:
+    """Each has the answer, or is told that there is none any more."""
+    first = q.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(first)
+    results: list[Any] = []
+
+    def ask() -> None:
+        try:
+            results.append(q.put("?", model="two-way", dedup_id="a"))
+        except NoAnswer as error:
+            results.append(type(error))
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with receiver(live, q):
+        for thread in threads:
+            thread.join(PATIENCE_S)
+    assert len(results) == 3 and all(each in (["seen", "?"], NoAnswer) for each in results)
+
+
 @pytest.mark.parametrize(
     "options",
     [

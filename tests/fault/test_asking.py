@@ -254,6 +254,33 @@ def test_who_has_stopped_waiting_leaves_the_answer_to_whoever_names_the_question
     assert not others.done()
 
 
+def test_an_answer_that_cannot_be_passed_on_is_no_error_of_a_put(
+    queue: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A macro queue would put what is stored into another member as well."""
+    q = queue(slots=4)
+    for _ in range(3):
+        unheard(q)
+    late = q.put_many(["late"], model="two-way", wait=False)
+    others = q.put("not yet", model="two-way", wait=False)  # answers to this queue object are being collected
+    message = q.get(timeout=PATIENCE_S)
+    q._asks().abandon(late)
+    box = q._answers.box()
+    with q._asks().expecting():
+        message.reply("after all")  # there is no room for another
+        _until(lambda: box.qsize() == 3)
+    assert "not passed on" in caplog.text
+    assert queue.open(q).answer(message.id).result(PATIENCE_S) == "after all"
+    assert not others.done()
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_answers_are_remembered_only_until_their_questions_are_gone(queue: Queues, clock: SimulatedClock) -> None:
     """Else the ids of an hour's answers would leave no room for that of one whose receiver was killed."""
     q = queue()

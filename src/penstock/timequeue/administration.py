@@ -196,7 +196,7 @@ def sweep_failures(client: Client) -> None:
     for name in client.failures.names()[:SWEPT_AT_ONCE_MAX]:
         number, _, slot = name.partition("-")
         with contextlib.suppress(ValueError):  # not ours
-            if not _is_live(client, int(slot, 16), int(number, 16)):
+            if not is_live(client, int(slot, 16), int(number, 16)):
                 client.failures.forget(int(number, 16), int(slot, 16))
 
 
@@ -207,12 +207,13 @@ def sweep_moves(client: Client) -> None:
         if move is None:
             over = client.begun.is_left_over(name)
         else:
-            over = not any(_is_live(client, slot, number) for number, slot in move.messages)
+            over = not any(is_live(client, slot, number) for number, slot in move.messages)
         if over:
             client.begun.end(name)
 
 
-def _is_live(client: Client, slot: int, number: int) -> bool:
+def is_live(client: Client, slot: int, number: int) -> bool:
+    """Whether this message is here: waiting, or with a receiver."""
     kernel = client.kernel
     return slot < kernel.slots and kernel.number(slot) == number and kernel.state(slot) > L.STATE_VACANT
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import GivenUp, Misuse, NoAnswer, PenstockError, QueueClosed, QueueFull
+from penstock.timequeue import administration
 from penstock.timequeue.answers import Answers
 from penstock.timequeue.arguments import check_seconds
 from penstock.timequeue.collecting import Collector
@@ -55,7 +56,7 @@ class Asking:
     def __init__(self, queue: TimeQueue, answers: Answers) -> None:
         self._queue = queue
         self._answers = answers
-        self._collector = Collector(queue.name, answers)
+        self._collector = Collector(queue.name, answers, self._is_there)
         self._tasks: deque[Task] = deque()
         self._mutex = threading.Lock()
         self._arrived = threading.Condition(self._mutex)
@@ -100,7 +101,7 @@ class Asking:
         question = item.id(self._queue._id_prefix)
         if not way.asks:
             return question
-        result = self._collector.wait_for(question, _left_s(deadline))
+        result = self._collector.wait_for(question, _left_s(deadline), known=item.known != 0)
         return question if way.model == ACKNOWLEDGED else result
 
     def put_many(self, items: list[Entry], way: Way, timeout: float | None) -> Any:
@@ -126,8 +127,8 @@ class Asking:
     def abandon(self, handle: Handle) -> None:
         """Its caller does not wait any more: what it has asked is answered to whoever names it."""
         handle.abandon()
-        for question in handle.ids if not handle.done() else ():
-            self._collector.drop(question)
+        for question in handle.ids if not handle.done() or handle.cancelled() else ():
+            self._collector.drop(question, handle)
 
     # ------------------------------------------------------------ puts that nobody waits for
 
@@ -161,9 +162,9 @@ class Asking:
     def question(self, message_id: str) -> Handle:
         """A handle on the answer to a question that was put before, by whomever."""
         handle = self._handle()
-        handle.stored([message_id])
+        handle.stored([message_id], shared=True)
         self._answers.box()
-        self._collector.add(message_id, handle.finish, named=True)
+        self._collector.add(message_id, handle, handle.finish, named=True)
         return handle
 
     async def aput(self, item: Entry, way: Way, timeout: float | None) -> Any:
@@ -186,13 +187,24 @@ class Asking:
             self.abandon(handle)
 
     def take_back(self, handle: Handle) -> bool:
-        """A question that waits in the queue leaves it, and nobody is told: its asker has said so."""
+        """A question that waits in the queue leaves it, unless somebody else had put it. Whoever else waits for it is
+        told; in other processes only where there can be such: else an answer would lie there that nobody collects."""
         question = handle.id
         assert question is not None
-        if not self._queue._cancel(question, tell=False):
+        if handle.known or not self._queue._cancel(question, tell=handle.shared):
             return False
-        self._collector.drop(question)
+        handle.abandoned = True  # it may be about to wait
+        self._collector.drop(question, handle)
+        self._collector.give_up(question, GivenUp(self._queue.name, question, how="cancelled", reason=None))
         return True
+
+    def _is_there(self, question: str) -> bool:
+        """Whether it waits in the queue, or a receiver has it. One that was brought back has another place."""
+        queue = self._queue
+        client = queue._mine()
+        if client.turn(administration.is_live, client, *queue.parse_id(question)):
+            return True
+        return queue._has_moved_in() and any(message.id == question for message in queue.browse(state="all"))
 
     # ------------------------------------------------------------ the thread
 
@@ -269,23 +281,23 @@ class Asking:
         return 0.0 if self._closing else min(max(until_s - time.monotonic(), 0.0), ROOM_LOOK_S)
 
     def _stored(self, task: Task, items: list[Entry]) -> None:
+        if task.way.asks and items:
+            self.await_answers(task.handle, task.way, items, several=task.several)
+            return
         ids = MessageIds(self._queue._id_prefix, items)
         task.handle.stored(ids)
-        if not task.way.asks or not items:
-            task.handle.finish(ids if task.several else ids[0])
-            return
-        self.await_answers(task.handle, task.way, items, several=task.several)
+        task.handle.finish(ids if task.several else ids[0])
 
     def await_answers(self, handle: Handle, way: Way, items: list[Entry], *, several: bool) -> Gathered:
         ids = MessageIds(self._queue._id_prefix, items)
-        handle.stored(ids)
+        handle.stored(ids, known=any(item.known for item in items), shared=any(item.key for item in items))
         gathered = Gathered(handle, list(ids), several)
         # One that was put before, by its dedup id, is answered under the name of whoever put it.
         known = {question: item.known != 0 for item, question in zip(reversed(items), reversed(ids), strict=True)}
-        for question, named in known.items():
+        for question, is_known in known.items():
             told = functools.partial(gathered.take, question, question if way.model == ACKNOWLEDGED else None)
             try:
-                self._collector.add(question, told, named=named)
+                self._collector.add(question, handle, told, known=is_known)
             except PenstockError as error:
                 told(None, error)
         if handle.abandoned:  # meanwhile
@@ -326,7 +338,7 @@ class Gathered:
             if self._left:
                 return
         if self._error is not None:
-            if isinstance(self._error, GivenUp):
+            if isinstance(self._error, GivenUp | NoAnswer):
                 self._error.answers = dict(self._results)
             self._handle.finish(error=self._error)
         else:

@@ -28,6 +28,8 @@ class Handle(Future[Any]):
         self._ids: Sequence[str] = ()
         self._begun = False
         self.abandoned = False
+        self.known = False  # somebody had put it before, by its dedup id: it is not ours to take back
+        self.shared = False  # others may wait for its answer, too
         self._mutex = threading.Lock()
 
     @property
@@ -62,7 +64,7 @@ class Handle(Future[Any]):
 
     def cancel(self) -> bool:
         """Take it back: True if the message was not stored yet, or is a question that no receiver has got. Several that
-        are stored stay."""
+        are stored stay, and one that somebody had put before, by its ``dedup_id``."""
         if self.done():
             return self.cancelled()
         with self._mutex:
@@ -90,8 +92,10 @@ class Handle(Future[Any]):
             self._begun = True
             return True
 
-    def stored(self, ids: Sequence[str]) -> None:
+    def stored(self, ids: Sequence[str], *, known: bool = False, shared: bool = False) -> None:
         self._begun = True
+        self.known = known
+        self.shared = shared
         self._ids = ids
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
