@@ -199,6 +199,27 @@ def test_a_copy_to_all_is_nowhere_if_one_is_full(macro: Any, tmp_path: Path) -> 
     assert found(queues) == [["1"]] * 3
 
 
+@pytest.mark.parametrize("small", ["a", "b"])
+def test_a_copy_to_all_is_nowhere_if_one_is_full_though_another_could_make_room(
+    small: str, tmp_path: Path, queue: Queues
+) -> None:
+    queues: dict[str, Any] = {name: queue(name, slots=4 if name == small else 16, durability="commit") for name in "ab"}
+    penstock.QueueManager(tmp_path).create_macro("all", ["a", "b"], producing="copy-to-all")
+    sink(tmp_path, 0, "0")
+    queues[small].put_many(["full"] * 3)
+    (other,) = (q for name, q in queues.items() if name != small)
+    other.get().ack()  # its room is kept until an index sync, which a put makes that finds none
+    other.put_many(["a", "batch"])
+    other.ack_many(other.get_many(2))
+    assert other.stats().kept > 0
+    with pytest.raises(QueueFull):
+        sink(tmp_path, 1, "1")
+    assert other.qsize() == 0
+    queues[small].purge()
+    sink(tmp_path, 1, "1")
+    assert found(queues) == [["1"]] * 2
+
+
 def test_a_member_that_joined_after_the_decision_does_not_get_the_batch(
     macro: Any, tmp_path: Path, queue: Queues
 ) -> None:

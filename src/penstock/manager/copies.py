@@ -61,6 +61,15 @@ _decode = msgspec.msgpack.Decoder(Decision).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
+class Elsewhere(Exception):
+    """What went wrong in a member further on. As an error of its own, so that a put that has room does not take it for
+    a lack of room or disk that it could mend, and go on without the others. Never seen by a caller of the queue."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class CopyPut(OncePut):
     """The put into one member. When it has room there, the next member's turn comes; this one goes on after it."""
 
@@ -73,7 +82,10 @@ class CopyPut(OncePut):
         super().announce(slot, number, count, sync)
         if not self.has_room:  # else it is tried again, after the disk was full
             self.has_room = True
-            self._then()
+            try:
+                self._then()
+            except Exception as error:
+                raise Elsewhere(error) from error
 
 
 class Copies:
@@ -225,8 +237,11 @@ class _Copying:
             wait_s=queue._busy_s,
             then=lambda: self._into(n + 1),
         )
-        with once:
-            queue._put(self.entries[n], None, "commit" if self._decision.sync else "relaxed", once)
+        try:
+            with once:
+                queue._put(self.entries[n], None, "commit" if self._decision.sync else "relaxed", once)
+        except Elsewhere as elsewhere:
+            raise elsewhere.error from None
         if not once.has_room:  # it had all of them already, by their dedup ids
             self._into(n + 1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull, QueueInactive
-from penstock.manager.copies import CopyPut
+from penstock.manager.copies import CopyPut, Elsewhere
 from penstock.manager.macro import MacroQueue
 from penstock.manager.members import Group, Leaf
 from penstock.manager.sending import Route
@@ -201,8 +201,11 @@ class _Batch:
         once = CopyPut(
             queue._mine(), self._query, self._batch, wait_s=queue._busy_s, then=lambda: self._into(others, decide)
         )
-        with once:
-            if not once.is_done():
-                queue._put(self._messages.entries(), None, None, once)
+        try:
+            with once:
+                if not once.is_done():
+                    queue._put(self._messages.entries(), None, None, once)
+        except Elsewhere as elsewhere:
+            raise elsewhere.error from None
         if not once.has_room:
             self._into(others, decide)
