@@ -372,6 +372,22 @@ def test_copies_go_through_macro_queues(macros: Macros) -> None:
     assert macros.sizes() == [2, 1, 2]
 
 
+def test_a_macro_queue_that_was_made_anew_copies_under_a_name_of_its_own(macros: Macros) -> None:
+    macros.manager.create_macro("inner", ["a", "b"], producing="copy-to-all")
+    q = macros(("inner",), producing="round-robin")
+    q.put("before")
+    uuids = [macros.manager.find("inner").uuid]
+    macros.manager.remove_member("all", "inner")
+    macros.manager.destroy("inner")
+    macros.manager.create_macro("inner", ["a", "b"], producing="copy-to-all")
+    macros.manager.add_member("all", "inner")
+    uuids.append(macros.manager.find("inner").uuid)
+    q.put("after")
+    for name in "ab":
+        with penstock.TimeQueue(macros.manager.root / name) as member:
+            assert {each.publisher for each in member.publishers()} == {f"macro-{uuid}" for uuid in uuids}
+
+
 # ---------------------------------------------------------------- the manager's gate
 
 

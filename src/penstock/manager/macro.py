@@ -88,7 +88,7 @@ class MacroQueue(Finishing):
             self._questions = Questions(
                 self.name, self._sending, lambda route: _queue(route.leaves[0]), self._copy, self._mine
             )
-            self._copies: dict[str, Copies] = {}
+            self._copies: dict[tuple[str, str], Copies] = {}
             self._look_at_s = 0.0
             self._mine()
         except BaseException:
@@ -136,12 +136,12 @@ class MacroQueue(Finishing):
         for each in _groups(group):
             copies = self._copies_of(each)
             if copies.is_unfinished():
-                copies.finish(
-                    {leaf.name: leaf.member.queue for leaf in self._members.leaves if leaf.member is not None}
-                )
+                copies.finish([leaf.member.queue for leaf in self._members.leaves if leaf.member is not None])
 
     def _copies_of(self, group: Group) -> Copies:
-        return self._copies.setdefault(group.name, Copies(group.path, group.uuid, busy_s=self._busy_s))
+        """By its UUID too: one that was destroyed and made anew is another publisher."""
+        key = group.name, group.uuid
+        return self._copies.setdefault(key, Copies(group.path, group.uuid, busy_s=self._busy_s))
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull, QueueInactive
-from penstock.manager.copies import CopyPut, Elsewhere
+from penstock.manager.copies import CopyPut, Elsewhere, uuid_of
 from penstock.manager.macro import MacroQueue
 from penstock.manager.members import Group, Leaf
 from penstock.manager.sending import Route
@@ -188,7 +188,7 @@ class _Batch:
         return refused
 
     def _decide(self, queues: Sequence[TimeQueue]) -> None:
-        members = [queue._mine().options.uuid for queue in queues]
+        members = [uuid_of(queue) for queue in queues]
         self._files.write(Decision(batch=self._batch, members=members, turn=self._turn))
         self._decided = True
 
