@@ -30,7 +30,7 @@ from penstock.store.backoff import Backoff
 from penstock.store.directory import replace_file
 from penstock.store.files import LOCK, Lock, open_file, write_all
 from penstock.store.publishing import NO_ENTRY, Publishing
-from penstock.timequeue import TimeQueue
+from penstock.timequeue import TimeQueue, forking
 from penstock.timequeue.clients import Client
 from penstock.timequeue.once import AlreadyPublished, OncePut
 from penstock.timequeue.puts import Draft, Entry, to_us
@@ -180,7 +180,7 @@ class Copies:
             yield known
             return
         with TimeQueue(entry.place, busy_s=self._busy_s) as queue:
-            # Another UUID has a stranger of this name, or the same queue in a copy of the whole root: that one knows us.
+            # Another UUID has a stranger of its name, or the same queue in a copy of the root: that one knows us.
             is_it = uuid_of(queue) == member.uuid or _knows(queue, decision.publisher)
             yield queue if is_it else None
 
@@ -228,20 +228,14 @@ class Copies:
     def _alone(self, wait_s: float | None = None) -> Iterator[None]:
         """One process, and one thread of it, at a time."""
         patience_s = self._busy_s if wait_s is None else wait_s
-        if not self._mutex.acquire(timeout=patience_s):
+        mutex = self._mutex
+        if not mutex.acquire(timeout=patience_s):
             raise QueueBusy(str(self._path), waited_s=patience_s)
         try:
-            lock = Lock(self._path / LOCK, str(self._path), patience_s)
-            try:
-                lock.acquire()
-                try:
-                    yield
-                finally:
-                    lock.release()
-            finally:
-                lock.close()
+            with forking.locked(lambda: Lock(self._path / LOCK, str(self._path), patience_s)):
+                yield
         finally:
-            self._mutex.release()
+            mutex.release()
 
     def after_fork_in_child(self) -> None:
         self._mutex = threading.Lock()
