@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -74,6 +75,25 @@ class Child:
         if self._process.is_alive():
             self.kill()
         self._ear.close()
+
+
+def hold_and_fork(say: Callable[[Any], None], lock: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+    """Another thread is in the block of a lock when this one forks. Says the child, which does nothing for long."""
+    inside = threading.Event()
+
+    def hold() -> None:
+        with lock():
+            inside.set()
+            time.sleep(60)
+
+    threading.Thread(target=hold, daemon=True).start()
+    assert inside.wait(PATIENCE_S)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    say(child)
+    time.sleep(60)
 
 
 class _Failure:

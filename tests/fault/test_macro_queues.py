@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import resource
 import shutil
@@ -13,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from penstock import MacroQueue, QueueFull, QueueManager
+from penstock import MacroQueue, QueueBusy, QueueFull, QueueManager
 from penstock.store.watching import Watches
-from tests.fault.processes import Child
+from tests.fault.processes import Child, hold_and_fork
 from tests.thoroughness import THOROUGH
 
 Start = Callable[..., Child]
@@ -160,6 +162,32 @@ def test_a_member_that_fails_under_a_blocked_consumer_comes_back(tmp_path: Path,
     (tmp_path / ".aside").rename(tmp_path / names[0])
     put(tmp_path, names[0])
     consumer.hear(timeout_s=15)
+
+
+def copying(root: Path) -> contextlib.AbstractContextManager[Any]:
+    q = MacroQueue(root / "all", busy_s=1)
+    return q._copies_of(q._mine())._alone()
+
+
+def managing(root: Path) -> contextlib.AbstractContextManager[Any]:
+    return QueueManager(root, busy_s=1)._root.locked()
+
+
+@pytest.mark.parametrize("lock", [copying, managing])
+def test_a_child_has_no_part_in_a_lock_that_its_parent_held(
+    tmp_path: Path, start: Start, lock: Callable[[Path], contextlib.AbstractContextManager[Any]]
+) -> None:
+    make(tmp_path, 2, producing="copy-to-all")
+    holder = start(hold_and_fork, functools.partial(lock, tmp_path))
+    child = holder.hear()
+    try:
+        with pytest.raises(QueueBusy), lock(tmp_path):
+            pass
+        holder.kill()
+        with lock(tmp_path):
+            os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_without_inotify_it_looks_now_and_then(tmp_path: Path) -> None:

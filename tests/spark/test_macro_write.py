@@ -3,7 +3,9 @@ the messages, all or none, and each micro-batch once."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ import penstock
 from penstock.errors import PublisherBusy, QueueFull, QueueInactive, WrongRelationship
 from tests.conftest import Queues
 from tests.crash.rig import STEPS_MAX, killed_at
+from tests.fault.processes import Child, hold_and_fork
 from tests.snapshot import FAST, Snapshot
 from tests.thoroughness import IN_FULL
 
@@ -199,6 +202,27 @@ def test_a_copy_to_all_is_nowhere_if_one_is_full(macro: Any, tmp_path: Path) -> 
     assert found(queues) == [["1"]] * 3
 
 
+@pytest.mark.parametrize("small", ["a", "b"])
+def test_a_copy_to_all_is_nowhere_if_one_is_full_though_another_could_make_room(
+    small: str, tmp_path: Path, queue: Queues
+) -> None:
+    queues: dict[str, Any] = {name: queue(name, slots=4 if name == small else 16, durability="commit") for name in "ab"}
+    penstock.QueueManager(tmp_path).create_macro("all", ["a", "b"], producing="copy-to-all")
+    sink(tmp_path, 0, "0")
+    queues[small].put_many(["full"] * 3)
+    (other,) = (q for name, q in queues.items() if name != small)
+    other.get().ack()  # its room is kept until an index sync, which a put makes that finds none
+    other.put_many(["a", "batch"])
+    other.ack_many(other.get_many(2))
+    assert other.stats().kept > 0
+    with pytest.raises(QueueFull):
+        sink(tmp_path, 1, "1")
+    assert other.qsize() == 0
+    queues[small].purge()
+    sink(tmp_path, 1, "1")
+    assert found(queues) == [["1"]] * 2
+
+
 def test_a_member_that_joined_after_the_decision_does_not_get_the_batch(
     macro: Any, tmp_path: Path, queue: Queues
 ) -> None:
@@ -231,6 +255,22 @@ def test_two_drivers_of_a_query_do_not_decide_at_the_same_time(macro: Any, tmp_p
         pytest.raises(PublisherBusy, match=r"all: publisher .* is publishing"),
     ):
         sink(tmp_path, 0, "x", busytimeout="0.1")
+
+
+def test_a_child_has_no_part_in_the_lock_of_a_driver(macro: Any, tmp_path: Path) -> None:
+    macro("round-robin")
+    files = DecisionFiles(tmp_path / "all", QUERY)
+    driver = Child(hold_and_fork, lambda: files.alone(1.0))
+    child = driver.hear()
+    try:
+        with pytest.raises(PublisherBusy), files.alone(0.0):
+            pass
+        driver.kill()
+        with files.alone(1.0):
+            os.kill(child, 0)
+    finally:
+        driver.end()
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_batch_whose_member_is_gone_is_not_put_elsewhere(macro: Any, tmp_path: Path, queue: Queues) -> None:

@@ -22,14 +22,16 @@ from typing import Any
 import msgspec
 
 from penstock.codec import decode_body, encode_body
-from penstock.errors import Misuse, PenstockError, QueueBusy, QueueNotFound
+from penstock.errors import BatchTooLarge, BodyTooLarge, Misuse, PenstockError, QueueBusy
+from penstock.manager.directory import Entry as Found
+from penstock.manager.directory import FileDirectory
 from penstock.manager.membership import COPIES_MAX
 from penstock.store import rig
 from penstock.store.backoff import Backoff
 from penstock.store.directory import replace_file
 from penstock.store.files import LOCK, Lock, open_file, write_all
 from penstock.store.publishing import NO_ENTRY, Publishing
-from penstock.timequeue import TimeQueue
+from penstock.timequeue import TimeQueue, forking
 from penstock.timequeue.clients import Client
 from penstock.timequeue.once import AlreadyPublished, OncePut
 from penstock.timequeue.puts import Draft, Entry, to_us
@@ -48,17 +50,34 @@ class Kept(msgspec.Struct, frozen=True):
     options: dict[str, Any]
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """What is copied where: the file ``copy``."""
+class Place(msgspec.Struct, frozen=True):
+    """A member that a copy goes to. It may have another name by now, and its name be that of another queue."""
 
+    name: str
+    uuid: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What is copied where, and as whose batch: the file ``copy``."""
+
+    publisher: str
     number: int
-    members: list[str]
+    members: list[Place]
     sync: bool
     messages: list[Kept]
 
 
 _decode = msgspec.msgpack.Decoder(Decision).decode
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class Elsewhere(Exception):
+    """What went wrong in a member further on. As an error of its own, so that a put that has room does not take it for
+    a lack of room or disk that it could mend, and go on without the others. Never seen by a caller of the queue."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class CopyPut(OncePut):
@@ -73,7 +92,10 @@ class CopyPut(OncePut):
         super().announce(slot, number, count, sync)
         if not self.has_room:  # else it is tried again, after the disk was full
             self.has_room = True
-            self._then()
+            try:
+                self._then()
+            except Exception as error:
+                raise Elsewhere(error) from error
 
 
 class Copies:
@@ -94,10 +116,11 @@ class Copies:
             raise Misuse(f"{self._path}: copies go to {COPIES_MAX} members at most, not {len(queues)}")
         sync = any(queue._is_synced(durability) for _, queue in queues)
         with self._alone():
-            self._finish(dict(queues))
+            self._finish([queue for _, queue in queues])
             decision = Decision(
+                publisher=self.publisher,
                 number=max(_last(queue, self.publisher) for _, queue in queues) + 1,
-                members=[name for name, _ in queues],
+                members=[Place(name, uuid_of(queue)) for name, queue in queues],
                 sync=sync,
                 messages=[kept(draft, now_us) for draft in drafts],
             )
@@ -110,8 +133,9 @@ class Copies:
     def is_unfinished(self) -> bool:
         return self._file.exists()
 
-    def finish(self, queues: dict[str, TimeQueue]) -> None:
-        """Complete what one that died has decided, unless somebody is about it. What cannot be completed now stays."""
+    def finish(self, queues: Sequence[TimeQueue]) -> None:
+        """Complete what one that died has decided, unless somebody is about it. What cannot be completed now stays.
+        ``queues`` are those that are open already."""
         if not self.is_unfinished():
             return
         try:
@@ -120,18 +144,55 @@ class Copies:
         except (PenstockError, OSError) as error:
             log.debug("%s: a copy to all members cannot be completed yet: %s", self._path, error)
 
-    def _finish(self, queues: dict[str, TimeQueue]) -> None:
-        """Of a decision: put it where it is missing. An error leaves it as it is, for the next one."""
+    def _finish(self, queues: Sequence[TimeQueue]) -> None:
+        """Of a decision: put it wherever it is missing. An error leaves it as it is, for the next one."""
         decision = self._read()
         if decision is None:
             return
-        for name in decision.members:
-            with _opened(self._path.parent / name, queues.get(name), self._busy_s) as queue:
-                if queue is not None:
-                    durability = "commit" if decision.sync else "relaxed"
-                    make = functools.partial(entries_of, queue, decision)
-                    queue.put_entries_once(self.publisher, decision.number, make, None, durability)
+        opened = {uuid_of(queue): queue for queue in queues}
+        first: Exception | None = None
+        for member in decision.members:
+            try:
+                self._complete(decision, member, opened.get(member.uuid))
+            except (PenstockError, OSError) as error:  # no reason for those that follow to wait
+                first = first or error
+        if first is not None:
+            raise first
         self._forget()
+
+    def _complete(self, decision: Decision, member: Place, known: TimeQueue | None) -> None:
+        durability = "commit" if decision.sync else "relaxed"
+        with self._opened(decision, member, known) as queue:
+            if queue is None:
+                log.warning("%s: %s is gone, and does not get a copy that was decided", self._path, member.name)
+                return
+            try:
+                make = functools.partial(entries_of, queue, decision)
+                queue.put_entries_once(decision.publisher, decision.number, make, None, durability)
+            except (BatchTooLarge, BodyTooLarge) as error:  # it was made smaller since, and nothing will change that
+                log.error("%s: %s does not get a copy that was decided: %s", self._path, member.name, error)
+
+    @contextlib.contextmanager
+    def _opened(self, decision: Decision, member: Place, known: TimeQueue | None) -> Iterator[TimeQueue | None]:
+        """A member of a decision, also one that was removed or renamed since; None if it is gone for good."""
+        entry = None if known is not None else self._find(member)
+        if entry is None:
+            yield known
+            return
+        with TimeQueue(entry.place, busy_s=self._busy_s) as queue:
+            # Another UUID has a stranger of its name, or the same queue in a copy of the root: that one knows us.
+            is_it = uuid_of(queue) == member.uuid or _knows(queue, decision.publisher)
+            yield queue if is_it else None
+
+    def _find(self, member: Place) -> Found | None:
+        """By its name first: a queue that is damaged does not say its UUID, and is not gone."""
+        files = FileDirectory(self._path.parent)
+        named = files.find(member.name)
+        if named is not None and named.macro is not None:
+            named = None
+        if named is not None and named.uuid in (member.uuid, None):
+            return named
+        return files.find_uuid(member.uuid) or named
 
     # ------------------------------------------------------------ the file
 
@@ -167,20 +228,14 @@ class Copies:
     def _alone(self, wait_s: float | None = None) -> Iterator[None]:
         """One process, and one thread of it, at a time."""
         patience_s = self._busy_s if wait_s is None else wait_s
-        if not self._mutex.acquire(timeout=patience_s):
+        mutex = self._mutex
+        if not mutex.acquire(timeout=patience_s):
             raise QueueBusy(str(self._path), waited_s=patience_s)
         try:
-            lock = Lock(self._path / LOCK, str(self._path), patience_s)
-            try:
-                lock.acquire()
-                try:
-                    yield
-                finally:
-                    lock.release()
-            finally:
-                lock.close()
+            with forking.locked(lambda: Lock(self._path / LOCK, str(self._path), patience_s)):
+                yield
         finally:
-            self._mutex.release()
+            mutex.release()
 
     def after_fork_in_child(self) -> None:
         self._mutex = threading.Lock()
@@ -225,8 +280,11 @@ class _Copying:
             wait_s=queue._busy_s,
             then=lambda: self._into(n + 1),
         )
-        with once:
-            queue._put(self.entries[n], None, "commit" if self._decision.sync else "relaxed", once)
+        try:
+            with once:
+                queue._put(self.entries[n], None, "commit" if self._decision.sync else "relaxed", once)
+        except Elsewhere as elsewhere:
+            raise elsewhere.error from None
         if not once.has_room:  # it had all of them already, by their dedup ids
             self._into(n + 1)
 
@@ -273,16 +331,10 @@ def _look_up(publishing: Publishing, publisher: str) -> int:
     return -1 if entry == NO_ENTRY else publishing.last(entry)
 
 
-@contextlib.contextmanager
-def _opened(path: Path, queue: TimeQueue | None, busy_s: float) -> Iterator[TimeQueue | None]:
-    """A member, also one that was removed since; None if it is gone for good."""
-    if queue is not None:
-        yield queue
-        return
-    try:
-        opened = TimeQueue(path, busy_s=busy_s)
-    except QueueNotFound:
-        yield None
-        return
-    with opened:
-        yield opened
+def _knows(queue: TimeQueue, publisher: str) -> bool:
+    client = queue._mine()
+    return client.turn(Publishing(client.kernel).find, publisher) != NO_ENTRY
+
+
+def uuid_of(queue: TimeQueue) -> str:
+    return queue._mine().options.uuid

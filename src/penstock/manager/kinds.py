@@ -4,11 +4,14 @@ One more kind is one more class and its line in ``KINDS``. Never decides whether
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.errors import PenstockError
 from penstock.interface import Queue
+from penstock.manager.copies import DECISION
 from penstock.manager.directory import ENTRY, QUEUE
 from penstock.manager.macro import MacroQueue
 from penstock.manager.macrolook import glance_members
@@ -109,6 +112,10 @@ class SeveralQueues:
         move_queue(place, to=to, busy_s=busy_s)
 
     def remove(self, place: Path, *, aside: Path, busy_s: float) -> None:
+        """What a killed producer has decided to copy to all members goes to them first, if they take it now."""
+        if (place / DECISION).exists():
+            with contextlib.suppress(PenstockError, OSError):
+                MacroQueue(place, busy_s=busy_s).close()
         remove_queue(place, aside=aside, busy_s=busy_s)
 
 

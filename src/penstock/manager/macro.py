@@ -97,7 +97,7 @@ class MacroQueue(Finishing):
                 mine=self._mine,
                 now_us=self._clock.wall_us,
             )
-            self._copies: dict[str, Copies] = {}
+            self._copies: dict[tuple[str, str], Copies] = {}
             self._look_at_s = 0.0
             self._mine()
         except BaseException:
@@ -145,12 +145,12 @@ class MacroQueue(Finishing):
         for each in _groups(group):
             copies = self._copies_of(each)
             if copies.is_unfinished():
-                copies.finish(
-                    {leaf.name: leaf.member.queue for leaf in self._members.leaves if leaf.member is not None}
-                )
+                copies.finish([leaf.member.queue for leaf in self._members.leaves if leaf.member is not None])
 
     def _copies_of(self, group: Group) -> Copies:
-        return self._copies.setdefault(group.name, Copies(group.path, group.uuid, busy_s=self._busy_s))
+        """By its UUID too: one that was destroyed and made anew is another publisher."""
+        key = group.name, group.uuid
+        return self._copies.setdefault(key, Copies(group.path, group.uuid, busy_s=self._busy_s))
 
     @property
     def name(self) -> str:

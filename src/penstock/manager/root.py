@@ -20,6 +20,7 @@ from penstock.store.alone import finish_removal
 from penstock.store.counter import SharedCounter
 from penstock.store.directory import replace_file
 from penstock.store.files import Lock, open_file
+from penstock.timequeue import forking
 
 log = logging.getLogger("penstock")
 
@@ -79,17 +80,12 @@ class Root:
         """One manager at a time changes what is in the root, and then tells all others to look. What a killed one was
         deleting is deleted first."""
         os.close(open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT))
-        lock = Lock(self.path / LOCK, str(self.path), self._busy_s)
-        try:
-            lock.acquire()
+        with forking.locked(lambda: Lock(self.path / LOCK, str(self.path), self._busy_s)):
             try:
                 self._sweep()
                 yield
             finally:
                 self.changes.advance()
-                lock.release()
-        finally:
-            lock.close()
 
     def place_of_destroyed(self) -> Path:
         return self.path / f"{DESTROYED}{secrets.token_hex(4)}"

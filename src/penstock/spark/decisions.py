@@ -17,6 +17,7 @@ import msgspec
 from penstock.errors import PublisherBusy
 from penstock.store.namedfiles import NamedFiles
 from penstock.store.publishfiles import PUBLISHED, check_name
+from penstock.timequeue import forking
 from penstock.timequeue.once import RETRY_S
 
 DECISION = "decision"
@@ -47,14 +48,14 @@ class DecisionFiles(NamedFiles):
     def alone(self, wait_s: float) -> Iterator[None]:
         """One driver of a query at a time; ``PublisherBusy`` if another one is still at it after so many seconds."""
         deadline = time.monotonic() + wait_s
-        while (fd := self.lock()) < 0:
+        while True:
+            with forking.kept(self.lock, _close) as fd:
+                if fd >= 0:
+                    yield
+                    return
             if time.monotonic() >= deadline:
                 raise PublisherBusy(str(self._macro), self._query)
             time.sleep(RETRY_S)
-        try:
-            yield
-        finally:
-            os.close(fd)
 
     def read(self) -> Decision | None:
         try:
@@ -67,3 +68,8 @@ class DecisionFiles(NamedFiles):
     def write(self, decision: Decision) -> None:
         """Durable when it returns."""
         self._replace(DECISION, _encode(decision))
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull, QueueInactive
-from penstock.manager.copies import CopyPut
+from penstock.manager.copies import CopyPut, Elsewhere, uuid_of
 from penstock.manager.macro import MacroQueue
 from penstock.manager.members import Group, Leaf
 from penstock.manager.sending import Route
@@ -188,7 +188,7 @@ class _Batch:
         return refused
 
     def _decide(self, queues: Sequence[TimeQueue]) -> None:
-        members = [queue._mine().options.uuid for queue in queues]
+        members = [uuid_of(queue) for queue in queues]
         self._files.write(Decision(batch=self._batch, members=members, turn=self._turn))
         self._decided = True
 
@@ -201,8 +201,11 @@ class _Batch:
         once = CopyPut(
             queue._mine(), self._query, self._batch, wait_s=queue._busy_s, then=lambda: self._into(others, decide)
         )
-        with once:
-            if not once.is_done():
-                queue._put(self._messages.entries(), None, None, once)
+        try:
+            with once:
+                if not once.is_done():
+                    queue._put(self._messages.entries(), None, None, once)
+        except Elsewhere as elsewhere:
+            raise elsewhere.error from None
         if not once.has_room:
             self._into(others, decide)

@@ -8,9 +8,13 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
+from penstock.store.files import Lock
 from penstock.timequeue import upkeep
+
+Kept = TypeVar("Kept")
 
 
 class Opened(Protocol):
@@ -22,6 +26,7 @@ class Opened(Protocol):
 
 _opened: weakref.WeakSet[Opened] = weakref.WeakSet()
 _opening = threading.RLock()
+_kept: dict[object, Callable[[], None]] = {}  # how a child drops what its parent keeps open for a while
 
 
 def note(queue: Opened) -> None:
@@ -32,6 +37,41 @@ def note(queue: Opened) -> None:
 def opening() -> threading.RLock:
     """Held while descriptors come and go, and at a fork: no child gets one that is unknown to it."""
     return _opening
+
+
+# ---------------------------------------------------------------- locks that are opened for a while
+
+
+@contextlib.contextmanager
+def kept(take: Callable[[], Kept], drop: Callable[[Kept], None]) -> Iterator[Kept]:
+    """Something with descriptors of its own, for a block of the process that took it: the child of a fork drops it. It
+    only closes, since a lock belongs to the description, which the parent has as well."""
+    with opening():
+        taken = take()
+        key = object()
+        _kept[key] = lambda: drop(taken)
+    try:
+        yield taken
+    finally:
+        with opening():
+            if _kept.pop(key, None) is not None:  # else this is the child
+                drop(taken)
+
+
+@contextlib.contextmanager
+def locked(make: Callable[[], Lock]) -> Iterator[None]:
+    """A lock that is opened, and held, for a block."""
+    with kept(make, Lock.close) as lock:
+        pid = os.getpid()
+        try:
+            lock.acquire()
+            yield
+        finally:
+            if os.getpid() == pid:
+                lock.release()  # though a child may have the description for a moment yet
+
+
+# ---------------------------------------------------------------- at a fork
 
 
 def _before_fork() -> None:
@@ -46,6 +86,9 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _opening
     _opening = threading.RLock()
+    while _kept:
+        with contextlib.suppress(OSError):
+            _kept.popitem()[1]()
     upkeep.after_fork_in_child()
     for queue in list(_opened):
         queue._after_fork_in_child()
