@@ -15,9 +15,9 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,6 +40,8 @@ COPIES_MAX = 100  # members that one message is copied to: room in all of them i
 SPECIALS = ("type", "key", "headers", "dedup_id", "max_attempts", "lease")  # as they are
 
 log = logging.getLogger("penstock")
+
+Each = TypeVar("Each")
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -114,21 +116,23 @@ class Copies:
         """All of them into each of these members, or none anywhere; the entries of each. An error means none."""
         if len(queues) > COPIES_MAX:
             raise Misuse(f"{self._path}: copies go to {COPIES_MAX} members at most, not {len(queues)}")
+        ordered = in_order(queues, lambda each: each[1])
         sync = any(queue._is_synced(durability) for _, queue in queues)
         with self._alone():
             self._finish([queue for _, queue in queues])
             decision = Decision(
                 publisher=self.publisher,
                 number=max(_last(queue, self.publisher) for _, queue in queues) + 1,
-                members=[Place(name, uuid_of(queue)) for name, queue in queues],
+                members=[Place(name, uuid_of(queue)) for name, queue in ordered],
                 sync=sync,
                 messages=[kept(draft, now_us) for draft in drafts],
             )
-            copying = _Copying(self, decision, queues)
+            copying = _Copying(self, decision, ordered)
             copying.run()
             if not copying.unfinished:
                 self._forget()
-        return copying.entries
+        entries = dict(zip((name for name, _ in ordered), copying.entries, strict=True))
+        return [entries[name] for name, _ in queues]
 
     def is_unfinished(self) -> bool:
         return self._file.exists()
@@ -334,6 +338,12 @@ def _look_up(publishing: Publishing, publisher: str) -> int:
 def _knows(queue: TimeQueue, publisher: str) -> bool:
     client = queue._mine()
     return client.turn(Publishing(client.kernel).find, publisher) != NO_ENTRY
+
+
+def in_order(several: Iterable[Each], queue_of: Callable[[Each], TimeQueue]) -> list[Each]:
+    """In which room is taken: the same for all who copy, by the UUIDs. Who has room in one member may wait in another
+    for whoever is putting a message of the same dedup id, and never the other way round."""
+    return sorted(several, key=lambda each: uuid_of(queue_of(each)))
 
 
 def uuid_of(queue: TimeQueue) -> str:
