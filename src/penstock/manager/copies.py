@@ -15,6 +15,7 @@ import functools
 import logging
 import os
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,6 +70,14 @@ class Decision(msgspec.Struct, frozen=True):
     messages: list[Kept]
 
 
+class Sealed(msgspec.Struct, frozen=True):
+    """The file: with a check, since of one that was never synced a power loss may leave a part, or zeros inside."""
+
+    check: int
+    data: bytes
+
+
+_unseal = msgspec.msgpack.Decoder(Sealed).decode
 _decode = msgspec.msgpack.Decoder(Decision).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -201,7 +210,8 @@ class Copies:
     # ------------------------------------------------------------ the file
 
     def decide(self, decision: Decision) -> None:
-        data = _encode(decision)
+        said = _encode(decision)
+        data = _encode(Sealed(zlib.crc32(said), said))
         if decision.sync:
             replace_file(self._file, data)
             return
@@ -215,12 +225,19 @@ class Copies:
         os.rename(aside, self._file)
 
     def _read(self) -> Decision | None:
+        """None if there is none. Of those that can be torn nobody was promised anything: a decision to sync is on disk
+        as a whole before it has its name, a relaxed one is renamed without a sync, and no kill tears it."""
         try:
-            return _decode(self._file.read_bytes())
+            sealed = _unseal(self._file.read_bytes())
+            if zlib.crc32(sealed.data) == sealed.check:
+                return _decode(sealed.data)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
-            raise Misuse(f"{self._file}: damaged, and nobody knows what was to be copied: {error}; remove it") from None
+        except msgspec.DecodeError:
+            pass
+        log.warning("%s: torn, as by a power loss: what was to be copied is not known, and it is dropped", self._file)
+        self._forget()
+        return None
 
     def _forget(self) -> None:
         """Not synced: one that is back after a power loss is found to be done everywhere."""
