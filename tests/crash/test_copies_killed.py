@@ -214,6 +214,26 @@ def test_a_macro_queue_that_is_destroyed_has_completed_its_copies(decided: Path)
     assert [contents(decided / name) for name in MEMBERS] == [BEFORE + BATCH] * 3
 
 
+@pytest.mark.parametrize("left", ["nothing", "a part", "zeros", "zeros inside"])
+def test_a_decision_that_a_power_loss_has_torn_is_dropped(
+    left: str, decided: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = decided / "all" / "copy"
+    data = file.read_bytes()
+    middle = data.index(b"s" * 900) + 100
+    torn = {
+        "nothing": b"",
+        "a part": data[:middle],
+        "zeros": bytes(len(data)),
+        "zeros inside": data[:middle] + bytes(500) + data[middle + 500 :],
+    }
+    file.write_bytes(torn[left])
+    with MacroQueue(decided / "all", busy_s=2) as q:
+        q.put(b"next")
+    assert [contents(decided / name) for name in MEMBERS] == [[*BEFORE, b"next"]] * 3
+    assert [record.message for record in caplog.records if "torn" in record.message]
+
+
 def test_a_copy_that_finds_a_member_full_leaves_nothing_anywhere(tmp_path: Path) -> None:
     with QueueManager(tmp_path) as manager:
         for name in MEMBERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import resource
 import shutil
@@ -162,6 +163,32 @@ def test_a_member_that_fails_under_a_blocked_consumer_comes_back(tmp_path: Path,
     (tmp_path / ".aside").rename(tmp_path / names[0])
     put(tmp_path, names[0])
     consumer.hear(timeout_s=15)
+
+
+def copy_in_step(say: Any, root: Path, name: str, barrier: Any) -> None:
+    with MacroQueue(root / name, busy_s=2) as q:
+        for n in range(40):
+            barrier.wait(20)
+            q.put(n, dedup_id=f"{n}", durability="commit")
+    say("done")
+
+
+def test_copies_of_the_same_dedup_ids_by_members_in_other_orders_do_not_wait_for_each_other(
+    tmp_path: Path, start: Start
+) -> None:
+    with QueueManager(tmp_path) as manager:
+        for name in "ab":
+            manager.create(name, depth=100, data_bytes=64 << 10)
+        for macro, members in (("one", ["a", "b"]), ("other", ["b", "a"])):
+            manager.create_macro(macro, members, producing="copy-to-all")
+        barrier = multiprocessing.get_context("fork").Barrier(2)
+        children = [start(copy_in_step, tmp_path, macro, barrier) for macro in ("one", "other")]
+        assert [child.hear(60) for child in children] == ["done", "done"]
+        for name, macro in (("a", "one"), ("b", "other")):
+            with manager.open(name) as member, manager.open(macro) as q:
+                assert {message.body for message in member.browse()} >= set(range(40))
+                assert q.put(40, dedup_id="40") == member.put(40, dedup_id="40")  # the id is that of its first member
+                assert member.qsize() == 41
 
 
 def copying(root: Path) -> contextlib.AbstractContextManager[Any]:

@@ -15,9 +15,10 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,6 +41,8 @@ DECISION = "copy"
 SPECIALS = ("type", "key", "headers", "dedup_id", "max_attempts", "lease")  # as they are
 
 log = logging.getLogger("penstock")
+
+Each = TypeVar("Each")
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -67,6 +70,14 @@ class Decision(msgspec.Struct, frozen=True):
     messages: list[Kept]
 
 
+class Sealed(msgspec.Struct, frozen=True):
+    """The file: with a check, since of one that was never synced a power loss may leave a part, or zeros inside."""
+
+    check: int
+    data: bytes
+
+
+_unseal = msgspec.msgpack.Decoder(Sealed).decode
 _decode = msgspec.msgpack.Decoder(Decision).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -114,21 +125,23 @@ class Copies:
         """All of them into each of these members, or none anywhere; the entries of each. An error means none."""
         if len(queues) > COPIES_MAX:
             raise Misuse(f"{self._path}: copies go to {COPIES_MAX} members at most, not {len(queues)}")
+        ordered = in_order(queues, lambda each: each[1])
         sync = any(queue._is_synced(durability) for _, queue in queues)
         with self._alone():
             self._finish([queue for _, queue in queues])
             decision = Decision(
                 publisher=self.publisher,
                 number=max(_last(queue, self.publisher) for _, queue in queues) + 1,
-                members=[Place(name, uuid_of(queue)) for name, queue in queues],
+                members=[Place(name, uuid_of(queue)) for name, queue in ordered],
                 sync=sync,
                 messages=[kept(draft, now_us) for draft in drafts],
             )
-            copying = _Copying(self, decision, queues)
+            copying = _Copying(self, decision, ordered)
             copying.run()
             if not copying.unfinished:
                 self._forget()
-        return copying.entries
+        entries = dict(zip((name for name, _ in ordered), copying.entries, strict=True))
+        return [entries[name] for name, _ in queues]
 
     def is_unfinished(self) -> bool:
         return self._file.exists()
@@ -197,7 +210,8 @@ class Copies:
     # ------------------------------------------------------------ the file
 
     def decide(self, decision: Decision) -> None:
-        data = _encode(decision)
+        said = _encode(decision)
+        data = _encode(Sealed(zlib.crc32(said), said))
         if decision.sync:
             replace_file(self._file, data)
             return
@@ -211,12 +225,19 @@ class Copies:
         os.rename(aside, self._file)
 
     def _read(self) -> Decision | None:
+        """None if there is none. Of those that can be torn nobody was promised anything: a decision to sync is on disk
+        as a whole before it has its name, a relaxed one is renamed without a sync, and no kill tears it."""
         try:
-            return _decode(self._file.read_bytes())
+            sealed = _unseal(self._file.read_bytes())
+            if zlib.crc32(sealed.data) == sealed.check:
+                return _decode(sealed.data)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
-            raise Misuse(f"{self._file}: damaged, and nobody knows what was to be copied: {error}; remove it") from None
+        except msgspec.DecodeError:
+            pass
+        log.warning("%s: torn, as by a power loss: what was to be copied is not known, and it is dropped", self._file)
+        self._forget()
+        return None
 
     def _forget(self) -> None:
         """Not synced: one that is back after a power loss is found to be done everywhere."""
@@ -334,6 +355,12 @@ def _look_up(publishing: Publishing, publisher: str) -> int:
 def _knows(queue: TimeQueue, publisher: str) -> bool:
     client = queue._mine()
     return client.turn(Publishing(client.kernel).find, publisher) != NO_ENTRY
+
+
+def in_order(several: Iterable[Each], queue_of: Callable[[Each], TimeQueue]) -> list[Each]:
+    """In which room is taken: the same for all who copy, by the UUIDs. Who has room in one member may wait in another
+    for whoever is putting a message of the same dedup id, and never the other way round."""
+    return sorted(several, key=lambda each: uuid_of(queue_of(each)))
 
 
 def uuid_of(queue: TimeQueue) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.errors import BatchTooLarge, BodyTooLarge, PenstockError, QueueFull, QueueInactive
-from penstock.manager.copies import CopyPut, Elsewhere, uuid_of
+from penstock.manager.copies import CopyPut, Elsewhere, in_order, uuid_of
 from penstock.manager.macro import MacroQueue
 from penstock.manager.members import Group, Leaf
 from penstock.manager.sending import Route
@@ -176,7 +176,7 @@ class _Batch:
         """Into the first of the members that has room; why not."""
         refused: Exception = QueueInactive(macro.name, call="put_once: no member takes messages now, and it")
         for route in macro._sending.routes(macro._mine(), None):
-            queues = [_queue(leaf) for leaf in route.leaves]
+            queues = in_order(map(_queue, route.leaves), lambda queue: queue)
             try:
                 self._into(queues, functools.partial(self._decide, queues))
             except NO_ROOM as error:
