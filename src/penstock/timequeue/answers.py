@@ -132,6 +132,7 @@ class Answers:
     def __init__(self, queue: TimeQueue) -> None:
         self._queue = queue
         self._box: TimeQueue | None = None
+        self.closing = False  # those who wait are being told so: nobody begins to wait
         self._sweep_us = 0
         self._patience = Patience()
         self._remembered: list[tuple[Message, int, int]] = []  # questions, and what their answers are remembered by
@@ -175,6 +176,7 @@ class Answers:
 
     def close(self) -> None:
         box, self._box = self._box, None
+        self.closing = False  # a queue object that could not be closed is used further
         if box is not None:
             with contextlib.suppress(PenstockError, OSError):
                 box.close()
