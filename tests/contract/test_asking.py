@@ -284,6 +284,24 @@ def test_closing_stores_what_was_put_and_ends_the_wait_for_answers(live: Local, 
     assert peer.answer(asked.id).result(PATIENCE_S) == ["seen", "?"]
 
 
+def test_who_asks_again_when_told_that_the_queue_is_closed_is_told_so_too(live: Local, q: Any) -> None:
+    errors: list[BaseException] = []
+
+    def ask_again(_: Handle) -> None:
+        try:
+            q.put("again", model="two-way", wait=False)
+        except QueueClosed as error:
+            errors.append(error)
+
+    handle = q.put("?", model="two-way", wait=False)
+    stored(handle)
+    handle.add_done_callback(ask_again)
+    peer = live.peer(q)
+    q.close()
+    assert isinstance(handle.exception(0), QueueClosed) and len(errors) == 1
+    assert peer.qsize() == 1
+
+
 def test_two_handles_on_one_question_get_the_same(q: Any) -> None:
     first = q.put("?", model="two-way", wait=False)
     second = q.answer(stored(first))

@@ -143,10 +143,11 @@ def _asks_with(say: Say, q: penstock.TimeQueue) -> None:
 
 def test_threads_are_gone_when_nobody_waits(path: Path, start: Start) -> None:
     with penstock.create(path, **SMALL) as q:
+        late = _late(q)  # nobody is there yet who could be quick
         start(_echo, path).hear()
         for handle in [q.put(n, model="two-way", wait=False) for n in range(5)]:
             handle.result(PATIENCE_S)
-        q.answer(_late(q)).result(PATIENCE_S)
+        q.answer(late).result(PATIENCE_S)
         deadline = time.monotonic() + PATIENCE_S
         while any(thread.name in ("penstock answers", "penstock puts") for thread in threading.enumerate()):
             assert time.monotonic() < deadline
@@ -198,6 +199,32 @@ def test_answers_that_nobody_collects_make_room_for_others(
         q.put("?", model="two-way", timeout=0)
     q.get(block=False).reply(b"y" * 40_000)  # as large as hundreds of these
     assert q.answer(caught.value.message_id or "").result(PATIENCE_S) == b"y" * 40_000
+
+
+def test_answers_wait_for_room_as_long_as_askers_collect_theirs(
+    queue: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is room for three at once. Who asked has a moment to collect before the oldest go."""
+    q = queue()
+    asked = []
+    for _ in range(12):
+        with pytest.raises(NoAnswer) as caught:
+            q.put("?", model="two-way", timeout=0)
+        asked.append(caught.value.message_id or "")
+    theirs = queue.open(q)
+
+    def reply() -> None:
+        for message in theirs.get_many(12):
+            message.reply(b"x" * 20_000)
+
+    replying = threading.Thread(target=reply)
+    replying.start()
+    replying.join(0.2)  # it has to wait
+    try:
+        assert [len(q.answer(each).result(PATIENCE_S)) for each in asked] == [20_000] * 12
+    finally:
+        replying.join()
+    assert "are gone" not in caplog.text and q._answers.box().qsize() == 0
 
 
 def test_an_answer_that_never_fits_is_refused_and_the_question_stays(queue: Queues) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import (
@@ -52,6 +53,11 @@ SWEEP_US = 1_000_000  # how often those that have expired are looked for, by who
 SWEPT_MAX = 128  # and how many are looked at
 EVICTED_AT_ONCE = 16  # the oldest, when there is no room
 EVICTIONS_MAX = 64  # times that, for one that is as large as many others
+YOUNG_US = 1_000_000  # an answer that lies there for longer is not being waited for: who is there collects at once
+PATIENCE_S = 1.0  # so long whoever answers waits for room in which young answers lie
+PATIENCE_S_LEAST = 0.05  # where nobody has collected any for long: to a living asker it is still a lot
+PATIENCE_S_MOST = 5.0  # in all, where others are faster whenever there is room
+ROOM_LOOK_S = 0.05
 
 WHAT = "answer"  # a header of all but replies: which kind it is
 RECEIPT = "acknowledged"
@@ -95,13 +101,40 @@ def share_of(size: int, least: int) -> int:
     return max(size // SHARE, min(size, least))
 
 
+class Patience:
+    """How long to wait for room among the answers. A little while: those who wait collect theirs. Where nobody does,
+    less and less, so that answers to those who are gone hold nobody up."""
+
+    def __init__(self) -> None:
+        self._most_s = PATIENCE_S
+        self._collected = -1
+
+    def rooms(self, box: TimeQueue) -> Iterator[bool]:
+        """For each try that found no room: whether the next one is to wait for it; else the oldest must go."""
+        started_s = since_s = time.monotonic()
+        most_s = self._most_s
+        while True:
+            now_s = time.monotonic()
+            collected = _collected(box)
+            if collected != self._collected:
+                self._collected, self._most_s, since_s = collected, PATIENCE_S, now_s
+                most_s = PATIENCE_S
+            in_vain = now_s >= since_s + most_s
+            if in_vain:
+                self._most_s = max(most_s / 4, PATIENCE_S_LEAST)
+            late = in_vain or now_s >= started_s + PATIENCE_S_MOST
+            yield not late and not _is_old(box, next(box.browse(limit=1), None))
+
+
 class Answers:
     """The answers to the questions of one queue, for one queue object."""
 
     def __init__(self, queue: TimeQueue) -> None:
         self._queue = queue
         self._box: TimeQueue | None = None
+        self.closing = False  # those who wait are being told so: nobody begins to wait
         self._sweep_us = 0
+        self._patience = Patience()
         self._remembered: list[tuple[Message, int, int]] = []  # questions, and what their answers are remembered by
         self._mutex = threading.Lock()  # while the box is opened, and for what is remembered
 
@@ -143,6 +176,7 @@ class Answers:
 
     def close(self) -> None:
         box, self._box = self._box, None
+        self.closing = False  # a queue object that could not be closed is used further
         if box is not None:
             with contextlib.suppress(PenstockError, OSError):
                 box.close()
@@ -235,18 +269,25 @@ class Answers:
 
     def _put(self, box: TimeQueue, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
         known = True
-        for _ in range(EVICTIONS_MAX):
+        wait_s = None
+        evictions = 0
+        rooms = self._patience.rooms(box)
+        while True:
             items = [self._entry(box, question, what, reason, body, known=known) for question in questions]
             try:
-                box._put(items, None, None)
+                box._put(items, wait_s, None)
                 self._note(box, questions, items)
                 return
             except QueueFull as error:
-                if error.which == "dedup_entries":  # twice is harmless: who has one answer wants no other
+                wait_s = None
+                if error.which == "dedup_entries" and known:  # twice is harmless: who has one answer wants no other
                     known = False
-                elif not _evict(box):
+                elif next(rooms):
+                    wait_s = ROOM_LOOK_S
+                elif evictions == EVICTIONS_MAX or not _evict(box):
                     raise
-        raise QueueFull(box.name, which="data", size=box._mine().options.data_bytes, wanted=len(items[0].body))
+                else:
+                    evictions += 1
 
     def _entry(
         self, box: TimeQueue, question: Message, what: str | None, reason: str | None, body: Any, *, known: bool
@@ -301,15 +342,29 @@ class Answers:
                 client.turn(administration.cancel, client, message.slot, message.number, consumer, [])
 
 
+def _collected(box: TimeQueue) -> int:
+    """How many answers were ever collected."""
+    kernel = box._mine().kernel
+    return kernel.get(kernel.get(L.H_STATS_AT) + L.T_ACKS)
+
+
+def _is_old(box: TimeQueue, answer: Message | None) -> bool:
+    return answer is not None and box._clock.wall_us() - answer.enqueued_us >= YOUNG_US
+
+
 def _evict(box: TimeQueue) -> bool:
-    """Make room: the oldest answers go. Those who wait collect theirs at once, so that nobody waits for these. False if
-    there are none."""
+    """Make room: the oldest answers go, and young ones only where all are. False if there are none. They count as
+    dropped, not as collected."""
     before = box.qsize()
     oldest = box.get_many(EVICTED_AT_ONCE)  # those that have expired are gone with that
+    young = [each for each in oldest if not _is_old(box, each)]
+    going = [each for each in oldest if each not in young] or oldest
     if oldest:
-        log.warning("%s: no room: %d answers that nobody has collected are gone", box.name, len(oldest))
+        log.warning("%s: no room: %d answers that nobody has collected are gone", box.name, len(going))
+        if going is not oldest:
+            box.unget(young)
         with contextlib.suppress(LeaseLost):
-            box.ack_many(oldest)
+            box._consumer.remove(going, L.T_DROPPED)
         if box._mine().kernel.get(L.H_KEPT):
             box.sync_index()
     return box.qsize() < before

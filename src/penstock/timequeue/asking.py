@@ -54,6 +54,8 @@ class Asking:
     """The puts of one queue object that are not just stored."""
 
     def __init__(self, queue: TimeQueue, answers: Answers) -> None:
+        if answers.closing:  # by a callback of a handle, say, that was told so
+            raise QueueClosed(f"{queue.name}: this queue object is being closed")
         self._queue = queue
         self._answers = answers
         self._collector = Collector(queue.name, answers, self._is_there)
@@ -306,6 +308,7 @@ class Asking:
 
     def close(self) -> None:
         """What can be stored at once is; the rest is told that there was no time for it."""
+        self._answers.closing = True
         with self._mutex:
             self._closing = True
             thread = self._thread
