@@ -81,7 +81,8 @@ def read_again(folder: Path) -> tuple[int, list[int]]:
     """How often a part of a batch was read once more, and the batches that had other rows then."""
     seen: dict[tuple[int, int], list[str]] = {}
     again, differing = 0, []
-    for line in (folder / "rows").read_text().splitlines():
+    rows = folder / "rows"
+    for line in rows.read_text().splitlines() if rows.exists() else ():  # killed before anything was read: none
         try:
             batch, part, ids = json.loads(line)
         except ValueError:  # a kill may cut a long line short
