@@ -65,7 +65,7 @@ cdef class SharedSync:
 
 cdef class Commits(SharedSync):
     cdef Offers _offers
-    cdef object _asking
+    cdef readonly object _asking
 
     cpdef bint has_syncer(self) except -1
     cpdef object _ask(self, object ranges)
