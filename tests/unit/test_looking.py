@@ -85,7 +85,7 @@ def test_a_message_that_was_moved_is_found_by_both_its_ids(queue: Queues) -> Non
 
 
 def test_looking_takes_nothing_starts_nothing_and_syncs_nothing(queue: Queues) -> None:
-    q = queue()
+    q = queue(index_sync_ms=0)
     q.put_many([b"x"] * 5)
     before, threads = q.stats(), threading.active_count()
     with Look(q.path, busy_s=1) as look:
