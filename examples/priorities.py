@@ -8,6 +8,7 @@ Programs put into the queue that fits; the worker knows one name, and is woken b
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import threading
@@ -25,8 +26,12 @@ def produce(manager: penstock.QueueManager, jobs: int) -> None:
 
 
 def work(manager: penstock.QueueManager, done: list[str]) -> None:
-    """One that knows nothing of the three."""
-    with manager.open("work", relationship="consumer") as queue, queue.consumer(prefetch=1, wait=1.0) as consumer:
+    """One that knows nothing of the three. Ctrl-C closes its queue."""
+    with (
+        contextlib.suppress(penstock.QueueClosed),
+        manager.open("work", relationship="consumer") as queue,
+        queue.consumer(prefetch=1, wait=1.0) as consumer,
+    ):
         for message in consumer:
             done.append(message.body)
 

@@ -17,6 +17,8 @@ from tests.crash.rig import STEPS_MAX, in_child, killed_at
 from tests.snapshot import FAST
 from tests.thoroughness import IN_FULL, KILLED_AT_EVERY
 
+pytestmark = pytest.mark.timeout(600)
+
 OLD = (60, 64 << 10)
 PRIVATE_STRIDE = 1 if IN_FULL else 23  # of steps in private memory
 DECIDING = 30  # steps at the end

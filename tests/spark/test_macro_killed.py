@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 from tests.spark.queries import Query
 
 NAMES = ("a", "b", "c")
-KILLED_AT_EVERY = 1 if IN_FULL else 29
+KILLED_AT_EVERY = 7 if IN_FULL else 29
 pytestmark = pytest.mark.timeout(1800 if IN_FULL else 300)
 
 

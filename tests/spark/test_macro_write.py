@@ -287,7 +287,7 @@ def test_a_batch_whose_member_is_gone_is_not_put_elsewhere(macro: Any, tmp_path:
 
 # ---------------------------------------------------------------- killed on the way
 
-KILLED_AT_EVERY = 1 if IN_FULL else 37
+KILLED_AT_EVERY = 9 if IN_FULL else 37
 
 
 @pytest.fixture(scope="module")
