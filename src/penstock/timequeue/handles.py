@@ -30,6 +30,8 @@ class Handle(Future[Any]):
         self.abandoned = False
         self.known = False  # somebody had put it before, by its dedup id: it is not ours to take back
         self.shared = False  # others may wait for its answer, too
+        self._taking_back = False
+        self._came: tuple[Any, BaseException | None] | None = None
         self._mutex = threading.Lock()
 
     @property
@@ -70,12 +72,27 @@ class Handle(Future[Any]):
         with self._mutex:
             unbegun = not self._begun
             self._begun = True
-        if not unbegun and (len(self._ids) != 1 or not self._take_back(self)):
+        if not unbegun and (len(self._ids) != 1 or not self._taken_back()):
             return False
         if not super().cancel():
             return False
         self.set_running_or_notify_cancel()  # those in concurrent.futures.wait are told
         return True
+
+    def _taken_back(self) -> bool:
+        """What comes meanwhile counts only if it is not: that it was taken back may be told to this one, too."""
+        with self._mutex:
+            self._taking_back = True
+        taken = False
+        try:
+            taken = self._take_back(self)
+        finally:
+            with self._mutex:
+                self._taking_back = False
+                came, self._came = self._came, None
+            if came is not None and not taken:
+                self.finish(*came)
+        return taken
 
     def abandon(self) -> None:
         """Whoever waited for it has gone: it is not stored, if there is time, and no answer is collected for it."""
@@ -99,6 +116,10 @@ class Handle(Future[Any]):
         self._ids = ids
 
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
+        with self._mutex:
+            if self._taking_back:
+                self._came = (result, error)
+                return
         with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
             if error is None:
                 self.set_result(result)
