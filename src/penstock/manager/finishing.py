@@ -4,6 +4,7 @@ that delivered it. Never decides where messages come from.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,17 +13,17 @@ from penstock.manager.members import Group, Members
 from penstock.message import Message
 
 
-class Finishing:
+class Finishing(ABC):
     """A part of ``MacroQueue``."""
 
     _members: Members
 
     @property
-    def name(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def name(self) -> str: ...
 
-    def _mine(self) -> Group:
-        raise NotImplementedError
+    @abstractmethod
+    def _mine(self) -> Group: ...
 
     def _home(self, message: Any) -> Any:
         """The queue that delivered a message: one of ours, also one that is a member no longer."""

@@ -283,7 +283,7 @@ class Collector:
         question = message.key or ""
         try:
             self._answers.forward(message)
-        except Exception as error:
+        except (PenstockError, OSError, ValueError) as error:  # the last: a body that cannot be decoded
             if question not in self._staying:  # it comes again and again, as long as somebody waits for others
                 self._staying.add(question)
                 log.warning("%s: an answer that nobody waits for is not passed on: %s", question, error)
