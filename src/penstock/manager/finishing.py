@@ -13,8 +13,8 @@ from penstock.manager.members import Group, Members
 from penstock.message import Message
 
 
-class Finishing(ABC):
-    """A part of ``MacroQueue``."""
+class OfMembers(ABC):
+    """What the parts of ``MacroQueue`` need of it."""
 
     _members: Members
 
@@ -24,6 +24,10 @@ class Finishing(ABC):
 
     @abstractmethod
     def _mine(self) -> Group: ...
+
+
+class Finishing(OfMembers):
+    """A part of ``MacroQueue``."""
 
     def _home(self, message: Any) -> Any:
         """The queue that delivered a message: one of ours, also one that is a member no longer."""

@@ -9,11 +9,9 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import heapq
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, Unpack
@@ -33,8 +31,8 @@ from penstock.interface import Delay, MessageOptions, Names
 from penstock.manager.copies import Copies
 from penstock.manager.directory import read_noted
 from penstock.manager.finishing import Finishing
+from penstock.manager.inside import Inside
 from penstock.manager.localmember import LocalMember
-from penstock.manager.macrostats import MacroStats, merged, together
 from penstock.manager.members import Asked, Group, Leaf, Members
 from penstock.manager.membership import MACRO
 from penstock.manager.questions import Questions
@@ -45,12 +43,10 @@ from penstock.store import layout as L
 from penstock.store.files import CLIENTS, ClientBytes, Clock
 from penstock.timequeue import QueueConsumer, TimeQueue, coroutines, forking
 from penstock.timequeue import groups as known_groups
-from penstock.timequeue.administration import Gauge
 from penstock.timequeue.arguments import BUSY_S, check_names, check_seconds, check_several, queue_path
 from penstock.timequeue.asyncgets import AsyncGets, in_thread
 from penstock.timequeue.clients import Progress
 from penstock.timequeue.consumers import PREFETCH
-from penstock.timequeue.groups import Group as KeyGroup
 from penstock.timequeue.handles import Handle
 from penstock.timequeue.ids import MessageIds
 from penstock.timequeue.models import way_of
@@ -59,7 +55,7 @@ from penstock.timequeue.puts import Draft
 LEASE_US = 60_000_000  # where there are no members to say
 
 
-class MacroQueue(Finishing):
+class MacroQueue(Finishing, Inside):
     """A macro queue of this process, until it is closed; it can be used by any number of threads and coroutines.
 
     A manager opens one by its name; ``MacroQueue(path)`` opens the one in a directory.
@@ -387,22 +383,6 @@ class MacroQueue(Finishing):
             raise Misuse(f"{self.name}: it has no members that could have an answer")
         return queue.answer(message_id)
 
-    def _member_of(self, message_id: str) -> tuple[TimeQueue | None, bool]:
-        """The member that this id is from, or else one that it may have been moved to; and whether it is from there.
-        ``Misuse`` if it is no id of a message that can be in any of them."""
-        wrong: Misuse | None = None
-        elsewhere: TimeQueue | None = None
-        for queue in self._queues():
-            try:
-                if queue.check_id(message_id):
-                    return queue, True
-                elsewhere = queue
-            except Misuse as error:
-                wrong = error
-        if elsewhere is None and wrong is not None:
-            raise wrong
-        return elsewhere, False
-
     # ------------------------------------------------------------ getting
 
     def get(
@@ -456,17 +436,6 @@ class MacroQueue(Finishing):
             asked = Asked((), (), group)
         return self._consumer.receive(min(most, L.SLOTS_MAX), wait_s, _lease_us(lease), asked)
 
-    def groups(self, *, by: str | None = None, limit: int | None = None) -> list[KeyGroup]:
-        """The keys of waiting messages, and how many each has in all members together."""
-        self._mine()
-        if by not in known_groups.SORTS:
-            raise Misuse(f"by must be size, age or None, not {by!r}")
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
-        found = merged(each for queue in self._queues() for each in queue.groups())
-        order = known_groups.SORTS[by]
-        return (found if order is None else sorted(found, key=order))[:limit]
-
     def _chosen(self, type: Any, key: Any) -> Asked:
         return Asked(check_names("type", type), check_names("key", key))
 
@@ -499,90 +468,6 @@ class MacroQueue(Finishing):
 
     aget: Any = coroutines.aget
     aget_many: Any = coroutines.aget_many
-
-    # ------------------------------------------------------------ a look inside: that of all members
-
-    def _queues(self) -> list[TimeQueue]:
-        self._mine()
-        leaves = sorted(self._members.leaves, key=lambda leaf: -leaf.priority)
-        return [leaf.member.queue for leaf in leaves if leaf.member is not None]
-
-    def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]:
-        """Messages without taking them: by members, those of a higher priority first; or by what decides instead."""
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
-        several = [queue.browse(state=state, limit=limit) for queue in self._queues()]
-        if not several and state not in ("waiting", "pending", "all"):
-            raise Misuse(f"state must be waiting, pending or all, not {state!r}")
-        policy = self._members.root.options.consuming
-        if policy == "message-priority":
-            return islice(heapq.merge(*several, key=lambda m: (-m.priority, m.deliver_us)), limit)
-        if policy == "oldest":
-            return islice(heapq.merge(*several, key=lambda m: m.deliver_us), limit)
-        return islice(chain.from_iterable(several), limit)
-
-    def cancel(self, message_id: str) -> bool:
-        """Remove a waiting message, of whichever member."""
-        wrong: Misuse | None = None
-        known = False
-        for queue in self._queues():
-            try:
-                if queue.cancel(message_id):
-                    return True
-                known = True
-            except Misuse as error:
-                wrong = error
-        if wrong is not None and not known:
-            raise wrong
-        return False
-
-    def check_id(self, message_id: str) -> bool:
-        """``Misuse`` if this is no id of a message that can be in a member. False if it was put into another queue."""
-        return self._member_of(message_id)[1]
-
-    def purge(self) -> int:
-        """Remove every message that waits in any member now; how many."""
-        return sum(queue.purge() for queue in self._queues())
-
-    def dead_letters(self) -> list[TimeQueue]:
-        """The queues that dead letters of its members go to, open: each once, and those that there are."""
-        found = [queue.dead_letters() for queue in self._queues()]
-        return list({dead.name: dead for dead in found if dead is not None}.values())
-
-    def redrive(self, *, limit: int | None = None, progress: Callable[[int], None] | None = None, **wanted: Any) -> int:
-        """Bring dead letters back, each into the member that it came from; how many."""
-        done = 0
-        for queue in self._queues():
-            before = done
-            told = None if progress is None else lambda count, before=before: progress(before + count)
-            left = None if limit is None else limit - done
-            done += queue.redrive(limit=left, progress=told, **wanted) if left is None or left > 0 else 0
-        return done
-
-    def sync_index(self) -> None:
-        for queue in self._queues():
-            queue.sync_index()
-
-    def qsize(self) -> int:
-        """Waiting messages of all members, due or not."""
-        return sum(queue.qsize() for queue in self._queues())
-
-    def gauge(self) -> Gauge:
-        """The members' together; the service time is the mean of those that have one."""
-        gauges = [queue.gauge() for queue in self._queues()]
-        known = [gauge.service_us for gauge in gauges if gauge.service_us]
-        return Gauge(
-            sum(gauge.waiting for gauge in gauges),
-            sum(gauge.pending for gauge in gauges),
-            sum(known) // len(known) if known else 0,
-        )
-
-    def stats(self) -> MacroStats:
-        """The members' figures, added up, and each of them."""
-        group = self._mine()
-        found = {leaf.name: leaf.member.queue.stats() for leaf in self._members.leaves if leaf.member is not None}
-        failed = {leaf.name: str(leaf.error) for leaf in self._members.leaves if leaf.error is not None}
-        return together(self.name, group.uuid, found, failed)
 
 
 def drafts_of(items: Iterable[Any], options: MessageOptions) -> list[Draft]:
