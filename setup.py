@@ -17,8 +17,9 @@ from setuptools.command.build_ext import build_ext
 SRC = Path("src")
 HEADERS = str(SRC / "penstock" / "store")
 PURE = os.environ.get("PENSTOCK_PURE", "")
+JOBS = os.cpu_count() or 1
 
-FLAGS = ["-O2", "-fno-strict-aliasing"]
+FLAGS = ["-O2", "-g0", "-fno-strict-aliasing"]
 if PURE == "0":
     # A constant of C is an int, in Python it is not; a method of a C class is not a plain function.
     FLAGS += ["-Werror=shift-count-overflow", "-Werror=overflow", "-Werror=incompatible-pointer-types"]
@@ -82,6 +83,7 @@ class OptionalBuild(build_ext):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         inplace = self.inplace
+        self.parallel = self.parallel or JOBS
         try:
             with output_to(log):
                 self.translate()
@@ -105,6 +107,7 @@ class OptionalBuild(build_ext):
             include_path=[str(SRC)],
             compiler_directives=DIRECTIVES,
             force=True,
+            nthreads=JOBS,
         )
         sources = {e.name: e.sources for e in done}
         for extension in self.extensions:
