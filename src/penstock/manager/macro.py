@@ -43,7 +43,7 @@ from penstock.store import layout as L
 from penstock.store.files import CLIENTS, ClientBytes, Clock
 from penstock.timequeue import QueueConsumer, TimeQueue, coroutines, forking
 from penstock.timequeue import groups as known_groups
-from penstock.timequeue.arguments import BUSY_S, check_names, check_seconds, check_several, queue_path
+from penstock.timequeue.arguments import BUSY_S, check_most, check_names, check_seconds, check_several, queue_path
 from penstock.timequeue.asyncgets import AsyncGets, in_thread
 from penstock.timequeue.clients import Progress
 from penstock.timequeue.consumers import PREFETCH
@@ -424,17 +424,13 @@ class MacroQueue(Finishing, Inside):
         """Up to ``most`` messages that are due, of as many members as it takes, as soon as there is one. Those of a
         ``group`` are of one member: a key in two members is two groups."""
         self._mine()
-        if most.__class__ is not int or most < 1:
-            raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
+        most = check_most(most)
         wait_s = check_seconds("wait", wait)
         asked = None if type is None and key is None else self._chosen(type, key)
         if group is not None:
-            if group not in known_groups.ORDERS:
-                raise Misuse(f"group must be one of {', '.join(known_groups.ORDERS)}, not {group!r}")
-            if asked is not None:
-                raise Misuse("give group, or type and key")
+            known_groups.check_order(group, type, key)
             asked = Asked((), (), group)
-        return self._consumer.receive(min(most, L.SLOTS_MAX), wait_s, _lease_us(lease), asked)
+        return self._consumer.receive(most, wait_s, _lease_us(lease), asked)
 
     def _chosen(self, type: Any, key: Any) -> Asked:
         return Asked(check_names("type", type), check_names("key", key))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from penstock.errors import Misuse
+from penstock.store import layout as L
 
 DURABILITIES = ("commit", "relaxed")
 
@@ -25,6 +26,12 @@ def check_seconds(name: str, value: float, *, zero: bool = True) -> float:
 def delay_us(delay: float | timedelta | None) -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
     return int(check_seconds("delay", seconds) * 1_000_000)
+
+
+def check_most(most: int) -> int:
+    if most.__class__ is not int or most < 1:
+        raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
+    return min(most, L.SLOTS_MAX)
 
 
 def queue_path(path: str | os.PathLike[str]) -> Path:

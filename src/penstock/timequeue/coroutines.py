@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.errors import Misuse, QueueBusy, QueueEmpty, QueueFull
+from penstock.errors import QueueBusy, QueueEmpty, QueueFull
 from penstock.interface import MessageOptions
 from penstock.message import Message
-from penstock.store import layout as L
-from penstock.timequeue.arguments import check_seconds, check_several, delay_us
+from penstock.timequeue.arguments import check_most, check_seconds, check_several, delay_us
 from penstock.timequeue.asyncgets import AsyncGets, in_thread
 from penstock.timequeue.models import way_of
 from penstock.timequeue.puts import Draft, drafted, plain
@@ -131,10 +130,9 @@ async def aget_many(
     key: str | Iterable[str] | None = None,
 ) -> list[Message]:
     """``get_many`` for coroutines."""
-    if most.__class__ is not int or most < 1:
-        raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
+    most = check_most(most)
     wait_s = check_seconds("wait", wait)
-    return await _gets(queue, type, key).get(queue, min(most, L.SLOTS_MAX), queue._lease_us(lease), wait_s)
+    return await _gets(queue, type, key).get(queue, most, queue._lease_us(lease), wait_s)
 
 
 def _gets(queue: TimeQueue, type: str | Iterable[str] | None, key: str | Iterable[str] | None) -> AsyncGets:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from penstock.codec import decode_meta
+from penstock.errors import Misuse
 from penstock.message import Message
 from penstock.store import layout as L
 from penstock.store.claiming import Claiming
@@ -55,11 +56,22 @@ def _age(group: Counted | Group) -> float:
 Order = Callable[[Counted | Group], tuple[float, float]]
 
 ORDERS: dict[str, Order] = {"largest": _by_size, "oldest": _by_age}
+
+
 SORTS: dict[str | None, Callable[[Group], tuple[float, float]] | None] = {
     "size": lambda group: (-group.waiting, group.oldest_at),
     "age": lambda group: (group.oldest_at, -group.waiting),
     None: None,
 }
+
+
+def check_order(group: str, type: object, key: object) -> Order:
+    """The order that ``get_many(group=)`` names."""
+    if group not in ORDERS:
+        raise Misuse(f"group must be one of {', '.join(ORDERS)}, not {group!r}")
+    if type is not None or key is not None:
+        raise Misuse("give group, or type and key")
+    return ORDERS[group]
 
 
 def groups(client: Client, consumer: Consumer, *, by: str | None, limit: int | None) -> list[Group]:

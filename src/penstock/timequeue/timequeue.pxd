@@ -1,6 +1,6 @@
 cimport cython
 from penstock.message cimport Message
-from penstock.timequeue.arguments cimport check_durability, check_several
+from penstock.timequeue.arguments cimport check_durability, check_most, check_several
 from penstock.timequeue.clients cimport Client
 from penstock.timequeue.opened cimport OpenQueue
 from penstock.timequeue.puts cimport Entry, entries, entry

@@ -19,7 +19,14 @@ from penstock.timequeue import groups as known_groups
 from penstock.timequeue import receivers as known
 from penstock.timequeue.administration import Stats
 from penstock.timequeue.answers import Answers
-from penstock.timequeue.arguments import check_durability, check_names, check_seconds, check_several, delay_us
+from penstock.timequeue.arguments import (
+    check_durability,
+    check_most,
+    check_names,
+    check_seconds,
+    check_several,
+    delay_us,
+)
 from penstock.timequeue.asking import Asking
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
@@ -327,17 +334,11 @@ class TimeQueue(OpenQueue):
         >>> [m.body for m in q.get_many(100, group="largest")], [m.body for m in q.get_many(100, key="a.example")]
         ([2, 3, 4], [0, 1])
         """
-        if most.__class__ is not int or most < 1:
-            raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
-        most = min(most, L.SLOTS_MAX)
+        most = check_most(most)
         if group is None:
             return self._receive(most, check_seconds("wait", wait), lease, type, key)
-        if group not in known_groups.ORDERS:
-            raise Misuse(f"group must be one of {', '.join(known_groups.ORDERS)}, not {group!r}")
-        if type is not None or key is not None:
-            raise Misuse("give group, or type and key")
+        order = known_groups.check_order(group, type, key)
         client = self._mine()
-        order = known_groups.ORDERS[group]
         lease_us = self._lease_us(lease)
         return known_groups.receive(client, self._consumer, order, most, check_seconds("wait", wait), lease_us)
 
