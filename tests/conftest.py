@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ BOOT_START_S = 1_000  # boot and wall time differ, so that a mix-up of the two s
 
 # Small, so that making a queue takes a few milliseconds; relaxed, since no test here cuts the power.
 SMALL = {"slots": 64, "data_bytes": 64 << 10, "durability": "relaxed"}
+
+
+os.environ.pop("PYTHONUNBUFFERED", None)  # as users start programs: nobody sees what was not flushed
 
 
 def pytest_configure(config: pytest.Config) -> None:

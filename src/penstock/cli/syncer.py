@@ -17,7 +17,7 @@ import typer
 from penstock.cli.exits import INTERRUPTED, OK, TERMINATED
 from penstock.cli.ls import queues
 from penstock.cli.options import Json, examples
-from penstock.cli.output import complain, say_json
+from penstock.cli.output import complain, flush, say_json
 from penstock.cli.values import count, size_bytes, span_s
 from penstock.timequeue.syncasking import CONFIRM_S
 from penstock.timequeue.syncbatches import Limits
@@ -44,7 +44,9 @@ class _Log:
     def __call__(self, event: str, path: Path, text: str, /) -> None:
         with self._mutex:
             if self._json:
-                say_json({"event": event, "queue": str(path), "text": text})
+                with contextlib.suppress(BrokenPipeError):  # nobody listens any more: queues are served all the same
+                    say_json({"event": event, "queue": str(path), "text": text})
+                    flush()
             else:
                 complain(f"{path}: {text}")
 
