@@ -1,11 +1,14 @@
-"""Whether long searches are made whole: on the compiled core always. Interpreted, which is the same source, a part of
-each will do in `make test`; `.ci/run` sets ``PENSTOCK_THOROUGH`` to have all of it there too."""
+"""How much of long searches is made: on the compiled core most of it, always. Interpreted, which is the same source, a
+part of each will do in `make test`; `.ci/run` sets ``PENSTOCK_THOROUGH`` to have more of it."""
 
 import os
 
 import penstock
 
-IN_FULL = bool(os.environ.get("PENSTOCK_THOROUGH"))
-THOROUGH = penstock.compiled or IN_FULL
-# Of the steps of longer operations, at which they are killed. Those of put, get and ack are killed at each one, always.
-KILLED_AT_EVERY = 1 if IN_FULL else 5
+_ASKED = bool(os.environ.get("PENSTOCK_THOROUGH"))
+THOROUGH = penstock.compiled or _ASKED
+# Each kill takes tens of milliseconds. Compiled, put, get and ack are killed at each of their steps, always; of longer
+# operations every so many-th step will do, and of all of them on the interpreted core, which makes the same steps.
+IN_FULL = penstock.compiled and _ASKED
+EACH = 1 if penstock.compiled else 3
+KILLED_AT_EVERY = 2 if IN_FULL else 5 if penstock.compiled else 7

@@ -22,9 +22,9 @@ from tests.thoroughness import IN_FULL
 OPTIONS = {"slots": 24, "data_bytes": 32 << 10, "dedup_entries": 64}
 # Each answer is a get, a put with a dedup id and an ack, which are killed at every step elsewhere: it is the order of
 # them that counts here. So is a dead letter a move.
-ANSWER_EVERY = 1 if IN_FULL else 13
-SYNCED_EVERY = 3 if IN_FULL else 41
-LETTER_EVERY = 7 if IN_FULL else 61
+ANSWER_EVERY = 3 if IN_FULL else 13
+SYNCED_EVERY = 7 if IN_FULL else 41
+LETTER_EVERY = 11 if IN_FULL else 61
 ASK_EVERY = 5 if IN_FULL else 41
 
 

@@ -21,7 +21,7 @@ BEFORE = [b"before"]
 BATCH = [b"one", b"s" * 900, b"three"]
 SMALL: dict[str, Any] = {"depth": 20, "data_bytes": 16 << 10, "spill_bytes": 500}
 pytestmark = pytest.mark.timeout(600)
-STRIDE = 3 if IN_FULL else 23  # of the steps at which it is killed: a copy to three members has some hundred
+STRIDE = 7 if IN_FULL else 23  # of the steps at which it is killed: a copy to three members has some hundred
 
 
 class Saved:
