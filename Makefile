@@ -11,7 +11,7 @@ TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
 PYTEST     ?= -q -n logical --dist worksteal
 # Interpreted, on files in memory where there is room for them: on a disk the compiled core has just been tested.
 MEMORY     := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
-# Those with Spark run in one process, beside no others: each process would start a Spark of its own.
+# Those with Spark run beside no others, in two processes: each of them starts a Spark of its own.
 TESTS_SPARK ?= $(if $(filter tests,$(TESTS)),tests/spark)
 # What the tests need; without `spark` or `console` those that need them are skipped.
 TEST_GROUPS ?= run build test spark console
@@ -37,7 +37,7 @@ test:  ## run the tests, on the compiled core and on the interpreted one
 	fi
 ifneq ($(TESTS_SPARK),)
 	@echo "penstock: tests with Spark"
-	@$(CORE) && PYTHONPATH=$$core $(PY) -m pytest -q $(TESTS_SPARK)
+	@$(CORE) && PYTHONPATH=$$core $(PY) -m pytest -q -n 2 --dist worksteal $(TESTS_SPARK)
 endif
 	@echo "penstock: tests, interpreted core"
 	@$(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)

@@ -1,6 +1,6 @@
 """One real Spark session for all tests with Spark: starting one takes longer than most of them.
 
-`make test` runs them in one process of their own: several would start a Spark each.
+`make test` runs them in two processes of their own: each of them starts a Spark.
 """
 
 from __future__ import annotations

@@ -20,23 +20,27 @@ from tests.spark.thoroughness import SLOW
 pytestmark = pytest.mark.timeout(600)  # Spark on a busy machine takes its time
 
 # One for each part of the two protocols; the rest, in the order of a batch's life, where there is time for them.
-CHOSEN = steps.STEPS if SLOW else ("claimed", "reading", "committing", "sunk", "acknowledged")
+# In two halves, for two processes.
+CHOSEN = (
+    [steps.STEPS[::2], steps.STEPS[1::2]] if SLOW else [("claimed", "reading", "committing", "sunk", "acknowledged")]
+)
 
 
 def sent(queue: Any) -> Counter[tuple[str, bytes]]:
     return Counter((message.headers["from"], message.data) for message in queue.browse())
 
 
-def test_the_driver_is_killed_at_each_step(spark: Any, queue: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", CHOSEN, ids=lambda chosen: chosen[0])
+def test_the_driver_is_killed_at_each_step(spark: Any, queue: Any, tmp_path: Path, chosen: tuple[str, ...]) -> None:
     """Each driver finishes the batch in which the one before it was killed, and is killed in the next."""
     source, target = (queue(name, slots=1024, data_bytes=1 << 20) for name in ("in", "out"))
-    bodies = [b"%d" % i for i in range(ROWS * len(CHOSEN) + 30)]
+    bodies = [b"%d" % i for i in range(ROWS * len(chosen) + 30)]
     put = Counter(zip(source.put_many(bodies), bodies, strict=True))
     with Drivers(tmp_path) as drivers:
         following = drivers.prepare()
-        for batch, step in enumerate(CHOSEN):
+        for batch, step in enumerate(chosen):
             driver = following
-            if step != CHOSEN[-1]:
+            if step != chosen[-1]:
                 following = drivers.prepare()
             steps.stop_at(tmp_path, step, batch)
             driver.go()
