@@ -17,6 +17,8 @@ import pytest
 import penstock
 from penstock.store import fifos, rig
 from penstock.store import layout as L
+from penstock.timequeue.commit import nothing
+from penstock.timequeue.puts import plain
 from penstock.timequeue.syncbatches import Limits
 from penstock.timequeue.syncer import QueueSyncer
 from penstock.timequeue.syncframes import Requests, answer_frame
@@ -155,6 +157,7 @@ def test_a_second_one_is_refused_and_may_serve_when_the_first_has_gone(
     first.kill()
     with pytest.raises(TimeoutError):
         serve(q).hear(0.1)  # it runs
+    q.put(b"by itself: what was the first one's last sync told?")
     rig.observe(Watch(no_sync))
     q.put(b"the second one")
     rig.observe(None)
@@ -193,6 +196,7 @@ def test_pipes_of_killed_clients_are_swept_up(queue: Queues, serve: Callable[...
     serve(q)
     names = os.listdir(q.path / "sync")
     assert len([name for name in names if fifos.channel_of(name)]) == 2
+    q.put(b"by itself, after a kill")
     q.put(b"z")
     assert q.stats().followed == 3
 
@@ -486,4 +490,44 @@ def test_a_sync_that_failed_while_the_component_died_is_not_forgotten(
     rig.observe(None)
     assert watch.syncs >= 1
     kernel = q._mine().kernel
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
+
+
+def test_one_that_follows_a_killed_one_does_not_confirm_for_those_that_may_know_more(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """It may have been killed with an error in its hands, in a sync that others had overtaken: the kernel does not say
+    that one was open. Who came after it began, and is not told of the error either, does not confirm for others."""
+    q = durable(queue)
+    client, kernel = q._mine(), q._mine().kernel
+    first = serve(q)
+    between = queue.open(q)
+    first.kill()
+    waiting = [plain(b"older")]
+    client.turn(q._producer._reserve, waiting)
+    ticket = client.syncs.commits.ticket()
+    syncer = QueueSyncer(q.path)
+    syncer._client.syncs.commits.lead_for_others()
+    assert kernel.get(L.H_SYNC_DONE) < ticket
+    syncer.close()
+    between.put(b"between")
+    assert kernel.get(L.H_SYNC_DONE) < ticket
+    client.syncs.commits.wait(ticket)
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
+    client.leftovers.append([(waiting[0].slot, waiting[0].number)])
+    client.filling.clear()
+
+
+def test_the_end_of_a_sync_that_was_under_way_is_not_the_end_of_the_doubt(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """It may have asked the disk before the error came."""
+    q = durable(queue)
+    client, kernel = q._mine(), q._mine().kernel
+    serve(q).kill()
+    number, _, _ = client.turn(client.syncs.commits._begin)
+    QueueSyncer(q.path).close()
+    client.turn(client.syncs.commits._finish, number, nothing, None)
+    assert kernel.get(L.H_SYNC_DONE) != kernel.get(L.H_SYNC_BEGUN)
+    q.put(b"x")
     assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)

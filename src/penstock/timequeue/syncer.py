@@ -104,6 +104,9 @@ class QueueSyncer:
         self._watched = fifos.Watched((self._request, self._confconf, self._stop))
         self._batches = Batches(limits, data_bytes=client.files.data_units * L.UNIT_BYTES)
         self.syncs = self.served = 0
+        left_us = client.kernel.get(L.H_SYNCER)
+        if left_us:  # by one that was killed: from then on it led
+            client.turn(client.syncs.commits.doubt, min(left_us, client.opened_us))
         # Last: whoever sees it finds the pipes.
         self._generation = client.clock.boot_us()
         client.kernel.note(L.H_SYNCER, self._generation)
