@@ -19,6 +19,7 @@ from penstock.store import fifos, rig
 from penstock.store import layout as L
 from penstock.timequeue.commit import nothing
 from penstock.timequeue.puts import plain
+from penstock.timequeue.syncasking import CHANNELS_MAX, Asking
 from penstock.timequeue.syncbatches import Limits
 from penstock.timequeue.syncer import QueueSyncer
 from penstock.timequeue.syncframes import Requests, answer_frame
@@ -363,6 +364,70 @@ def test_a_client_killed_at_every_step_loses_nothing_that_was_confirmed(
         if survived:
             break
     assert step > 15
+
+
+def test_a_producer_that_wants_to_be_ended_by_broken_pipes_is_not_ended_by_ours(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    q = durable(queue)
+    syncer = serve(q)
+
+    def produce(say: Callable[[object], None]) -> None:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        with penstock.open(q.path) as mine:
+            mine.put(b"a")
+            say("asked")
+            until(lambda: not _reads(q.path))
+            mine.put(b"b")
+            say(signal.pthread_sigmask(signal.SIG_BLOCK, ()) | signal.sigpending())
+
+    producer = Child(produce)
+    try:
+        assert producer.hear() == "asked"
+        syncer.kill()
+        assert producer.join() == 0
+        assert signal.SIGPIPE not in producer.hear()
+    finally:
+        producer.end()
+    assert bodies(q) == [b"a", b"b"]
+
+
+def _reads(path: Path) -> bool:
+    fd = fifos.open_to_write(path / fifos.FOLDER / fifos.REQUEST)
+    if fd is not None:
+        os.close(fd)
+    return fd is not None
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_signal_of_a_broken_pipe_that_was_blocked_is_left_as_it_was(pending: bool) -> None:
+    def work() -> None:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGPIPE,))
+        if pending:
+            signal.pthread_kill(threading.get_ident(), signal.SIGPIPE)
+        reading, writing = os.pipe()
+        os.close(reading)
+        with pytest.raises(BrokenPipeError):
+            fifos.send(writing, b"x")
+        assert (signal.SIGPIPE in signal.sigpending()) == pending
+        assert signal.SIGPIPE in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    assert ended(forked(work)) == 0
+
+
+# ---------------------------------------------------------------- channels
+
+
+def test_a_channel_that_cannot_be_made_takes_no_number(queue: Queues, tmp_path: Path) -> None:
+    asking = Asking(tmp_path, queue()._mine().kernel)
+    for _ in range(CHANNELS_MAX + 1):
+        assert asking._channel(3) is None, "there is no folder for it"
+    (tmp_path / fifos.FOLDER).mkdir()
+    channels = [asking._channel(3) for _ in range(CHANNELS_MAX + 1)]
+    assert [None if channel is None else channel.number for channel in channels] == [*range(CHANNELS_MAX), None]
+    asking.close()
+    assert os.listdir(tmp_path / fifos.FOLDER) == []
 
 
 # ---------------------------------------------------------------- what it says is only a hint

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import select
+import signal
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,9 +89,28 @@ def send(fd: int, frame: bytes) -> bool:
     """False if it is full: nobody has read for long. ``BrokenPipeError`` if nobody has it open any more."""
     rig.effect(rig.SEND, fd, 0, frame)
     try:
-        return os.write(fd, frame) == len(frame)
+        if signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN:  # as Python has it, unless a program changes that
+            return os.write(fd, frame) == len(frame)
+        return _write_unsignalled(fd, frame) == len(frame)
     except BlockingIOError:
         return False
+
+
+def _write_unsignalled(fd: int, frame: bytes) -> int:
+    """In a program that wants to be ended by SIGPIPE, as one in a shell's pipeline does: not by a pipe of ours. The
+    signal is this thread's, so it is blocked here, and taken away before anybody sees it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # first: an interrupt may come out of each of these calls
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGPIPE,))
+        is_pending = signal.SIGPIPE in signal.sigpending()  # of somebody who had it blocked: that one is not ours
+        try:
+            return os.write(fd, frame)
+        except BrokenPipeError:
+            if not is_pending:
+                signal.sigtimedwait((signal.SIGPIPE,), 0)
+            raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def receive(fd: int) -> bytes:
