@@ -6,11 +6,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +22,11 @@ from penstock.store import fifos, rig
 from penstock.store import layout as L
 from penstock.timequeue.commit import nothing
 from penstock.timequeue.puts import plain
-from penstock.timequeue.syncasking import CHANNELS_MAX, Asking
+from penstock.timequeue.syncasking import CHANNELS_MAX, Asking, Channel
 from penstock.timequeue.syncbatches import Limits
 from penstock.timequeue.syncer import QueueSyncer
 from penstock.timequeue.syncframes import Requests, answer_frame
+from penstock.timequeue.syncservice import SyncService
 from tests.conftest import Queues
 from tests.fault.processes import Child
 from tests.fault.test_group_commit import Watch, durable, ended, forked, until
@@ -428,6 +432,86 @@ def test_a_channel_that_cannot_be_made_takes_no_number(queue: Queues, tmp_path: 
     assert [None if channel is None else channel.number for channel in channels] == [*range(CHANNELS_MAX), None]
     asking.close()
     assert os.listdir(tmp_path / fifos.FOLDER) == []
+
+
+def test_a_pipe_that_has_taken_the_place_of_ours_is_left_there(tmp_path: Path) -> None:
+    first = Channel(tmp_path, 3, 0)
+    second = Channel(tmp_path, 3, 0)  # of a queue that was made anew in the same place, say
+    first.close()
+    assert sorted(os.listdir(tmp_path)) == ["confirm.3.0", "receipt.3.0"]
+    second.close()
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------- the end of one, and of its queue
+
+
+def anew(path: Path) -> penstock.TimeQueue:
+    shutil.rmtree(path, ignore_errors=True)
+    return penstock.create(path, slots=100, data_bytes=1 << 16, durability="commit", index_sync_ms=0)
+
+
+def test_one_that_is_stopped_after_its_end_writes_nowhere(queue: Queues) -> None:
+    syncer = QueueSyncer(durable(queue).path)
+    syncer.close()
+    ends = os.pipe2(os.O_NONBLOCK), os.pipe2(os.O_NONBLOCK)  # with the numbers that its own had, perhaps
+    syncer.stop()
+    for reading, writing in ends:
+        assert fifos.receive(reading) == b""
+        os.close(reading)
+        os.close(writing)
+
+
+def test_one_whose_queue_was_made_anew_leaves_the_pipes_of_the_next(path: Path) -> None:
+    anew(path).close()
+    first = QueueSyncer(path)
+    with anew(path):
+        second = QueueSyncer(path)
+        first.close()
+        assert sorted(os.listdir(path / fifos.FOLDER)) == ["confconf", "lock", "request"]
+        second.close()
+
+
+def test_a_queue_that_is_made_anew_in_the_same_place_is_served(path: Path) -> None:
+    anew(path).close()
+    said: list[str] = []
+    service = SyncService(lambda: [path], Limits(), lambda event, _path, _text: said.append(event))
+    service._look(True)
+    with anew(path) as q:
+        try:
+            service._look(False)
+            q.put(b"x")
+            assert q.stats().followed == 1
+            assert said == ["serving", "ended", "serving"]
+        finally:
+            for served in service._served.values():
+                served.stop()
+
+
+def test_a_signal_that_comes_while_the_service_goes_to_sleep_ends_it() -> None:
+    """At the worst moment, where there is one: with a lock in hand that the handler needs."""
+
+    def serve_nothing(say: Callable[[object], None]) -> None:
+        service = SyncService(lambda: [], Limits(), lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: service.stop())
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            if event == "line" and frame.f_code.co_qualname == "Condition.wait":
+                sys.settrace(None)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return trace
+
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        sys.settrace(trace)
+        service.run(insist=False)
+        sys.settrace(None)
+        say("ended")
+
+    child = Child(serve_nothing)
+    try:
+        assert child.hear(5.0) == "ended"
+    finally:
+        child.end()
 
 
 # ---------------------------------------------------------------- what it says is only a hint

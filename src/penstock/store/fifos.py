@@ -67,6 +67,27 @@ def remove_fifo(path: Path) -> None:
         os.unlink(path)
 
 
+def remove_ours(path: Path, fd: int) -> None:
+    """The pipe that we have open, unless another has taken its place: of a queue that was made there since, say."""
+    try:
+        there, ours = path.lstat(), os.fstat(fd)
+    except OSError:
+        return
+    if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+        remove_fifo(path)
+
+
+def make_to_read(path: Path) -> int:
+    """A new one, open. If that fails, there is none."""
+    try:
+        make_fifo(path)
+        return open_to_read(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_fifo(path)
+        raise
+
+
 def open_to_read(path: Path) -> int:
     """Also for writing, which nobody does: a pipe whose last writer leaves would be readable for ever."""
     return os.open(path, os.O_RDWR | _CLOSED)

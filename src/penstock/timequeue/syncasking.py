@@ -60,19 +60,18 @@ class Channel:
         self._fds: list[int] = []
         try:
             for path in self._paths:
-                fifos.make_fifo(path)
-                self._fds.append(fifos.open_to_read(path))
-        except OSError:
+                self._fds.append(fifos.make_to_read(path))
+        except BaseException:
             self.close()
             raise
         self.receipt, self.confirm = self._fds
 
     def close(self) -> None:
         while self._fds:
-            os.close(self._fds.pop())
-        if os.getpid() == self._owner:  # else they are those of the process that we were forked from
-            for path in self._paths:
-                fifos.remove_fifo(path)
+            fd = self._fds.pop()
+            if os.getpid() == self._owner:  # else they are those of the process that we were forked from
+                fifos.remove_ours(self._paths[len(self._fds)], fd)
+            os.close(fd)
 
 
 class Asked:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -78,6 +79,8 @@ class QueueSyncer:
     ) -> None:
         """``QueueInUse`` if another one serves it."""
         self._closing = contextlib.ExitStack()
+        self._ending = threading.RLock()
+        self._ended = False
         try:
             self._open(path, limits or Limits(), clock)
         except BaseException:
@@ -126,10 +129,9 @@ class QueueSyncer:
                 fifos.remove_fifo(folder / name)
 
     def _fifo(self, path: Path) -> int:
-        fifos.make_fifo(path)
-        fd = fifos.open_to_read(path)
-        self._closing.callback(fifos.remove_fifo, path)
+        fd = fifos.make_to_read(path)
         self._closing.callback(os.close, fd)
+        self._closing.callback(fifos.remove_ours, path, fd)
         return fd
 
     def _say_gone(self) -> None:
@@ -200,12 +202,20 @@ class QueueSyncer:
     # ------------------------------------------------------------ the end
 
     def stop(self) -> None:
-        """From another thread, or a signal handler."""
-        os.write(self._stopping, b"x")
+        """From another thread, or a signal handler; also when it has ended."""
+        with self._ending:
+            if not self._ended:
+                os.write(self._stopping, b"x")
 
     def close(self) -> None:
         """Whoever waits does without."""
+        with self._ending:  # from here on ``stop`` leaves a descriptor alone that may be somebody else's
+            self._ended = True
         self._closing.close()
+
+    def is_current(self) -> bool:
+        """Whether the queue that we serve is the one in its place: it may have been moved, or removed and made anew."""
+        return self._client.files.is_current()
 
 
 def _who(request: Request) -> Who:
