@@ -420,6 +420,26 @@ def test_a_signal_of_a_broken_pipe_that_was_blocked_is_left_as_it_was(pending: b
     assert ended(forked(work)) == 0
 
 
+def test_one_that_finds_the_queue_busy_says_so_to_those_that_wait(queue: Queues) -> None:
+    q = durable(queue)
+    client = q._mine()
+    syncer = QueueSyncer(q.path)
+    asking = client.syncs.commits._asking
+    asked = asking.ask(client.index, [(0, 256)])
+    assert asked is not None and asked.may_answer()
+    holder = forked(lambda: q._mine().turn(os.kill, os.getpid(), signal.SIGSTOP))
+    os.waitpid(holder, os.WUNTRACED)
+    try:
+        assert syncer.step()
+        assert not asked.may_answer(), "there is an answer"
+    finally:
+        os.kill(holder, signal.SIGCONT)
+        assert ended(holder) == 0
+        asked.end()
+        syncer.close()
+    assert asking.may_ask(), "it lives, and will be asked again"
+
+
 # ---------------------------------------------------------------- channels
 
 

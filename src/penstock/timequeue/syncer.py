@@ -176,9 +176,9 @@ class QueueSyncer:
         except SyncFailed as error:
             self._tell(self._batches.give_up(), error.errno or errno.EIO)
             raise
-        except PenstockError as error:  # the lock was not to be had, say: those that wait find out, and why
+        except PenstockError as error:  # the lock was not to be had, say: those that are told so find out why
             log.warning("%s: no sync: %s", self.path, error)
-            self._batches.give_up()
+            self._tell(self._batches.give_up(), errno.EBUSY)
             return
         self.syncs += 1
         self.served += self._tell(self._batches.synced(now_us()), 0)
