@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -532,6 +533,43 @@ def test_a_signal_that_comes_while_the_service_goes_to_sleep_ends_it() -> None:
         assert child.hear(5.0) == "ended"
     finally:
         child.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root serves queues of others")
+def test_root_serves_a_queue_of_somebody_else_and_leaves_it_his() -> None:
+    somebody = 12345
+    with tempfile.TemporaryDirectory() as folder:  # the test's own is for root only
+        os.chmod(folder, 0o711)
+        home = Path(folder) / "home"
+        home.mkdir()
+        os.chown(home, somebody, somebody)
+
+        def use(say: Callable[[object], None]) -> None:
+            os.setgid(somebody)
+            os.setuid(somebody)
+            with anew(home / "queue") as q:
+                shutil.rmtree(q.path / fifos.FOLDER)  # so that it has to be made, too
+                say("made")
+                until(lambda: q._mine().kernel.get(L.H_SYNCER) != 0)
+                q.put(b"x")
+                say(q.stats().followed)
+                until(lambda: q._mine().kernel.get(L.H_SYNCER) == 0)
+                QueueSyncer(q.path).close()
+                say("serves it himself")
+
+        user = Child(use)
+        try:
+            assert user.hear() == "made"
+            syncer = QueueSyncer(home / "queue")
+            serving = threading.Thread(target=syncer.run)
+            serving.start()
+            assert user.hear() == 1
+            syncer.stop()
+            serving.join()
+            syncer.close()
+            assert user.hear() == "serves it himself"
+        finally:
+            user.end()
 
 
 # ---------------------------------------------------------------- what it says is only a hint

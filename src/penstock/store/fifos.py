@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.store import rig
+from penstock.store.files import follow_folder
 
 FOLDER = "sync"
 LOCK = "lock"
@@ -56,9 +58,11 @@ def make_fifo(path: Path) -> None:
     """A new one, with its folder's rights; also where one was left: what is in that is for somebody else."""
     remove_fifo(path)
     os.mkfifo(path, 0o600)
-    rights = path.parent.stat().st_mode & 0o666
-    if stat.S_IMODE(path.stat().st_mode) != rights:
-        os.chmod(path, rights)
+    fd = open_to_read(path)  # by its name, root might give away what somebody has put into its place
+    try:
+        follow_folder(fd, path.parent.stat())
+    finally:
+        os.close(fd)
 
 
 def remove_fifo(path: Path) -> None:
@@ -90,7 +94,11 @@ def make_to_read(path: Path) -> int:
 
 def open_to_read(path: Path) -> int:
     """Also for writing, which nobody does: a pipe whose last writer leaves would be readable for ever."""
-    return os.open(path, os.O_RDWR | _CLOSED)
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | _CLOSED)
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, "somebody has put a file into the place of a pipe", str(path))
+    return fd
 
 
 def open_to_write(path: Path) -> int | None:
