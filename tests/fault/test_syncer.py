@@ -441,6 +441,64 @@ def test_one_that_finds_the_queue_busy_says_so_to_those_that_wait(queue: Queues)
     assert asking.may_ask(), "it lives, and will be asked again"
 
 
+def test_stopped_in_its_turn_at_the_lock_the_component_makes_the_queue_busy(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """As anybody who is stopped there: nobody can do without the lock."""
+    q = durable(queue, busy_s=0.1)
+
+    class StopInTurn(StopAt):
+        def store(self, path: str, index: int, value: int) -> None:
+            rig.observe(None)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    syncer = serve(q, lambda _: rig.observe(StopInTurn(0)))
+    try:
+        with pytest.raises(penstock.QueueBusy, match="stopped"):
+            q.put(b"x")
+    finally:
+        syncer.go_on()
+    until(lambda: q._mine().turn(lambda: True))
+    q.put(b"y")
+    assert b"y" in bodies(q)
+
+
+def test_what_a_producer_still_syncs_itself(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue, spill_bytes=4096)
+    serve(q)
+    synced: set[str] = set()
+
+    class Look(Watch):
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.SYNC:
+                synced.add(os.path.relpath(os.readlink(f"/proc/self/fd/{target}"), q.path).partition("/")[0])
+
+    def syncs_of(put: Callable[[], object]) -> set[str]:
+        synced.clear()
+        rig.observe(Look(lambda n: None))
+        put()
+        rig.observe(None)
+        return set(synced)
+
+    assert syncs_of(lambda: q.put(b"x")) == set()
+    assert syncs_of(lambda: q.put(bytes(10_000))) == {"bodies"}
+    q.put_once("publisher", 1, [b"x"])
+    assert syncs_of(lambda: q.put_once("publisher", 2, [b"x"])) == {"published"}
+    q.put(b"x", dedup_id="a", durability="relaxed")
+    assert syncs_of(lambda: q.put(b"x", dedup_id="a")) >= {"data.0", "kernel"}
+
+
+def test_a_queue_that_is_served_is_not_renamed(tmp_path: Path) -> None:
+    manager = penstock.QueueManager(tmp_path)
+    manager.create("orders", depth=100, data_bytes=1 << 16)
+    syncer = QueueSyncer(tmp_path / "orders")
+    with pytest.raises(penstock.QueueInUse, match=str(os.getpid())):
+        manager.rename("orders", "invoices")
+    syncer.close()
+    manager.rename("orders", "invoices")
+    manager.close()
+
+
 # ---------------------------------------------------------------- channels
 
 
