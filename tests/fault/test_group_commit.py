@@ -420,6 +420,27 @@ def test_a_young_client_does_not_confirm_for_an_older_one_what_a_dead_leader_lef
     assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
 
 
+def test_a_young_client_does_not_confirm_for_one_that_came_while_a_dead_leader_was_at_it(queue: Queues) -> None:
+    """The error may have come when that one had the files open, with its record among what was lost, and we had not."""
+    q = durable(queue)
+    kernel = q._mine().kernel
+    kernel.note(L.H_SYNC_BEGUN, kernel.get(L.H_SYNC_BEGUN) + 1)  # a leader began, and will die
+    kernel.note(L.H_SYNC_BEGUN_US, q._mine().clock.boot_us())
+    older = queue.open(q)
+    client = older._mine()
+    waiting = [plain(b"older")]
+    client.turn(older._producer._reserve, waiting)
+    ticket = client.syncs.commits.ticket()
+    younger = queue.open(q)
+    younger.put(b"younger")
+    assert kernel.get(L.H_SYNC_DONE) < ticket, "the older one is not confirmed"
+    assert younger.qsize() == 1
+    client.syncs.commits.wait(ticket)
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN), "nobody is left who may know more"
+    client.leftovers.append([(waiting[0].slot, waiting[0].number)])
+    client.filling.clear()
+
+
 # ---------------------------------------------------------------- coroutines
 
 

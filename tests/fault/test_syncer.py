@@ -6,20 +6,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import signal
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock
 from penstock.store import fifos, rig
 from penstock.store import layout as L
+from penstock.timequeue.commit import nothing
+from penstock.timequeue.puts import plain
+from penstock.timequeue.syncasking import CHANNELS_MAX, Asking, Channel
 from penstock.timequeue.syncbatches import Limits
 from penstock.timequeue.syncer import QueueSyncer
 from penstock.timequeue.syncframes import Requests, answer_frame
+from penstock.timequeue.syncservice import SyncService
 from tests.conftest import Queues
 from tests.fault.processes import Child
 from tests.fault.test_group_commit import Watch, durable, ended, forked, until
@@ -155,6 +163,7 @@ def test_a_second_one_is_refused_and_may_serve_when_the_first_has_gone(
     first.kill()
     with pytest.raises(TimeoutError):
         serve(q).hear(0.1)  # it runs
+    q.put(b"by itself: what was the first one's last sync told?")
     rig.observe(Watch(no_sync))
     q.put(b"the second one")
     rig.observe(None)
@@ -193,6 +202,7 @@ def test_pipes_of_killed_clients_are_swept_up(queue: Queues, serve: Callable[...
     serve(q)
     names = os.listdir(q.path / "sync")
     assert len([name for name in names if fifos.channel_of(name)]) == 2
+    q.put(b"by itself, after a kill")
     q.put(b"z")
     assert q.stats().followed == 3
 
@@ -361,6 +371,265 @@ def test_a_client_killed_at_every_step_loses_nothing_that_was_confirmed(
     assert step > 15
 
 
+def test_a_producer_that_wants_to_be_ended_by_broken_pipes_is_not_ended_by_ours(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    q = durable(queue)
+    syncer = serve(q)
+
+    def produce(say: Callable[[object], None]) -> None:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        with penstock.open(q.path) as mine:
+            mine.put(b"a")
+            say("asked")
+            until(lambda: not _reads(q.path))
+            mine.put(b"b")
+            say(signal.pthread_sigmask(signal.SIG_BLOCK, ()) | signal.sigpending())
+
+    producer = Child(produce)
+    try:
+        assert producer.hear() == "asked"
+        syncer.kill()
+        assert producer.join() == 0
+        assert signal.SIGPIPE not in producer.hear()
+    finally:
+        producer.end()
+    assert bodies(q) == [b"a", b"b"]
+
+
+def _reads(path: Path) -> bool:
+    fd = fifos.open_to_write(path / fifos.FOLDER / fifos.REQUEST)
+    if fd is not None:
+        os.close(fd)
+    return fd is not None
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_signal_of_a_broken_pipe_that_was_blocked_is_left_as_it_was(pending: bool) -> None:
+    def work() -> None:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGPIPE,))
+        if pending:
+            signal.pthread_kill(threading.get_ident(), signal.SIGPIPE)
+        reading, writing = os.pipe()
+        os.close(reading)
+        with pytest.raises(BrokenPipeError):
+            fifos.send(writing, b"x")
+        assert (signal.SIGPIPE in signal.sigpending()) == pending
+        assert signal.SIGPIPE in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    assert ended(forked(work)) == 0
+
+
+def test_one_that_finds_the_queue_busy_says_so_to_those_that_wait(queue: Queues) -> None:
+    q = durable(queue)
+    client = q._mine()
+    syncer = QueueSyncer(q.path)
+    asking = client.syncs.commits._asking
+    asked = asking.ask(client.index, [(0, 256)])
+    assert asked is not None and asked.may_answer()
+    holder = forked(lambda: q._mine().turn(os.kill, os.getpid(), signal.SIGSTOP))
+    os.waitpid(holder, os.WUNTRACED)
+    try:
+        assert syncer.step()
+        assert not asked.may_answer(), "there is an answer"
+    finally:
+        os.kill(holder, signal.SIGCONT)
+        assert ended(holder) == 0
+        asked.end()
+        syncer.close()
+    assert asking.may_ask(), "it lives, and will be asked again"
+
+
+def test_stopped_in_its_turn_at_the_lock_the_component_makes_the_queue_busy(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """As anybody who is stopped there: nobody can do without the lock."""
+    q = durable(queue, busy_s=0.1)
+
+    class StopInTurn(StopAt):
+        def store(self, path: str, index: int, value: int) -> None:
+            rig.observe(None)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    syncer = serve(q, lambda _: rig.observe(StopInTurn(0)))
+    try:
+        with pytest.raises(penstock.QueueBusy, match="stopped"):
+            q.put(b"x")
+    finally:
+        syncer.go_on()
+    until(lambda: q._mine().turn(lambda: True))
+    q.put(b"y")
+    assert b"y" in bodies(q)
+
+
+def test_what_a_producer_still_syncs_itself(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue, spill_bytes=4096)
+    serve(q)
+    synced: set[str] = set()
+
+    class Look(Watch):
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind == rig.SYNC:
+                synced.add(os.path.relpath(os.readlink(f"/proc/self/fd/{target}"), q.path).partition("/")[0])
+
+    def syncs_of(put: Callable[[], object]) -> set[str]:
+        synced.clear()
+        rig.observe(Look(lambda n: None))
+        put()
+        rig.observe(None)
+        return set(synced)
+
+    assert syncs_of(lambda: q.put(b"x")) == set()
+    assert syncs_of(lambda: q.put(bytes(10_000))) == {"bodies"}
+    q.put_once("publisher", 1, [b"x"])
+    assert syncs_of(lambda: q.put_once("publisher", 2, [b"x"])) == {"published"}
+    q.put(b"x", dedup_id="a", durability="relaxed")
+    assert syncs_of(lambda: q.put(b"x", dedup_id="a")) >= {"data.0", "kernel"}
+
+
+def test_a_queue_that_is_served_is_not_renamed(tmp_path: Path) -> None:
+    manager = penstock.QueueManager(tmp_path)
+    manager.create("orders", depth=100, data_bytes=1 << 16)
+    syncer = QueueSyncer(tmp_path / "orders")
+    with pytest.raises(penstock.QueueInUse, match=str(os.getpid())):
+        manager.rename("orders", "invoices")
+    syncer.close()
+    manager.rename("orders", "invoices")
+    manager.close()
+
+
+# ---------------------------------------------------------------- channels
+
+
+def test_a_channel_that_cannot_be_made_takes_no_number(queue: Queues, tmp_path: Path) -> None:
+    asking = Asking(tmp_path, queue()._mine().kernel)
+    for _ in range(CHANNELS_MAX + 1):
+        assert asking._channel(3) is None, "there is no folder for it"
+    (tmp_path / fifos.FOLDER).mkdir()
+    channels = [asking._channel(3) for _ in range(CHANNELS_MAX + 1)]
+    assert [None if channel is None else channel.number for channel in channels] == [*range(CHANNELS_MAX), None]
+    asking.close()
+    assert os.listdir(tmp_path / fifos.FOLDER) == []
+
+
+def test_a_pipe_that_has_taken_the_place_of_ours_is_left_there(tmp_path: Path) -> None:
+    first = Channel(tmp_path, 3, 0)
+    second = Channel(tmp_path, 3, 0)  # of a queue that was made anew in the same place, say
+    first.close()
+    assert sorted(os.listdir(tmp_path)) == ["confirm.3.0", "receipt.3.0"]
+    second.close()
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------- the end of one, and of its queue
+
+
+def anew(path: Path) -> penstock.TimeQueue:
+    shutil.rmtree(path, ignore_errors=True)
+    return penstock.create(path, slots=100, data_bytes=1 << 16, durability="commit", index_sync_ms=0)
+
+
+def test_one_that_is_stopped_after_its_end_writes_nowhere(queue: Queues) -> None:
+    syncer = QueueSyncer(durable(queue).path)
+    syncer.close()
+    ends = os.pipe2(os.O_NONBLOCK), os.pipe2(os.O_NONBLOCK)  # with the numbers that its own had, perhaps
+    syncer.stop()
+    for reading, writing in ends:
+        assert fifos.receive(reading) == b""
+        os.close(reading)
+        os.close(writing)
+
+
+def test_one_whose_queue_was_made_anew_leaves_the_pipes_of_the_next(path: Path) -> None:
+    anew(path).close()
+    first = QueueSyncer(path)
+    with anew(path):
+        second = QueueSyncer(path)
+        first.close()
+        assert sorted(os.listdir(path / fifos.FOLDER)) == ["confconf", "lock", "request"]
+        second.close()
+
+
+def test_a_queue_that_is_made_anew_in_the_same_place_is_served(path: Path) -> None:
+    anew(path).close()
+    said: list[str] = []
+    service = SyncService(lambda: [path], Limits(), lambda event, _path, _text: said.append(event))
+    service._look(True)
+    with anew(path) as q:
+        try:
+            service._look(False)
+            q.put(b"x")
+            assert q.stats().followed == 1
+            assert said == ["serving", "ended", "serving"]
+        finally:
+            for served in service._served.values():
+                served.stop()
+
+
+def test_a_signal_that_comes_while_the_service_goes_to_sleep_ends_it() -> None:
+    """At the worst moment, where there is one: with a lock in hand that the handler needs."""
+
+    def serve_nothing(say: Callable[[object], None]) -> None:
+        service = SyncService(lambda: [], Limits(), lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: service.stop())
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            if event == "line" and frame.f_code.co_qualname == "Condition.wait":
+                sys.settrace(None)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return trace
+
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        sys.settrace(trace)
+        service.run(insist=False)
+        sys.settrace(None)
+        say("ended")
+
+    child = Child(serve_nothing)
+    try:
+        assert child.hear(5.0) == "ended"
+    finally:
+        child.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root serves queues of others")
+def test_root_serves_a_queue_of_somebody_else_and_leaves_it_his() -> None:
+    somebody = 12345
+    with tempfile.TemporaryDirectory() as folder:  # the test's own is for root only
+        os.chmod(folder, 0o711)
+        home = Path(folder) / "home"
+        home.mkdir()
+        os.chown(home, somebody, somebody)
+
+        def use(say: Callable[[object], None]) -> None:
+            os.setgid(somebody)
+            os.setuid(somebody)
+            with anew(home / "queue") as q:
+                shutil.rmtree(q.path / fifos.FOLDER)  # so that it has to be made, too
+                say("made")
+                until(lambda: q._mine().kernel.get(L.H_SYNCER) != 0)
+                q.put(b"x")
+                say(q.stats().followed)
+                until(lambda: q._mine().kernel.get(L.H_SYNCER) == 0)
+                QueueSyncer(q.path).close()
+                say("serves it himself")
+
+        user = Child(use)
+        try:
+            assert user.hear() == "made"
+            syncer = QueueSyncer(home / "queue")
+            serving = threading.Thread(target=syncer.run)
+            serving.start()
+            assert user.hear() == 1
+            syncer.stop()
+            serving.join()
+            syncer.close()
+            assert user.hear() == "serves it himself"
+        finally:
+            user.end()
+
+
 # ---------------------------------------------------------------- what it says is only a hint
 
 
@@ -486,4 +755,44 @@ def test_a_sync_that_failed_while_the_component_died_is_not_forgotten(
     rig.observe(None)
     assert watch.syncs >= 1
     kernel = q._mine().kernel
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
+
+
+def test_one_that_follows_a_killed_one_does_not_confirm_for_those_that_may_know_more(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """It may have been killed with an error in its hands, in a sync that others had overtaken: the kernel does not say
+    that one was open. Who came after it began, and is not told of the error either, does not confirm for others."""
+    q = durable(queue)
+    client, kernel = q._mine(), q._mine().kernel
+    first = serve(q)
+    between = queue.open(q)
+    first.kill()
+    waiting = [plain(b"older")]
+    client.turn(q._producer._reserve, waiting)
+    ticket = client.syncs.commits.ticket()
+    syncer = QueueSyncer(q.path)
+    syncer._client.syncs.commits.lead_for_others()
+    assert kernel.get(L.H_SYNC_DONE) < ticket
+    syncer.close()
+    between.put(b"between")
+    assert kernel.get(L.H_SYNC_DONE) < ticket
+    client.syncs.commits.wait(ticket)
+    assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)
+    client.leftovers.append([(waiting[0].slot, waiting[0].number)])
+    client.filling.clear()
+
+
+def test_the_end_of_a_sync_that_was_under_way_is_not_the_end_of_the_doubt(
+    queue: Queues, serve: Callable[..., Child]
+) -> None:
+    """It may have asked the disk before the error came."""
+    q = durable(queue)
+    client, kernel = q._mine(), q._mine().kernel
+    serve(q).kill()
+    number, _, _ = client.turn(client.syncs.commits._begin)
+    QueueSyncer(q.path).close()
+    client.turn(client.syncs.commits._finish, number, nothing, None)
+    assert kernel.get(L.H_SYNC_DONE) != kernel.get(L.H_SYNC_BEGUN)
+    q.put(b"x")
     assert kernel.get(L.H_SYNC_DONE) == kernel.get(L.H_SYNC_BEGUN)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
+import linecache
 import mmap
 import os
 import pickle
 import resource
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from penstock.store import regions as module
 from penstock.store.regions import Regions
 from tests.conftest import Queues
 from tests.fault.processes import Child
+from tests.fault.test_group_commit import LONG_S, ended, forked
 
 PAGE = mmap.ALLOCATIONGRANULARITY
 SIZE = 5 * PAGE + 77
@@ -75,31 +80,33 @@ def test_a_region_that_is_mapped_is_used_again_and_the_oldest_makes_room(file: t
 
 
 def test_threads_wait_in_order_when_all_regions_are_taken(file: tuple[int, bytes]) -> None:
-    regions = Regions(PAGE, 1)
+    regions = Regions(PAGE, 1, wait_s=LONG_S)
+    key = (file[0], 0)
     order: list[int] = []
-    assert regions._take((file[0], 0)) is None  # somebody reads from the only one
+    assert regions._take_turn(0) and regions._take(key) is None  # somebody reads from the only one
     threads = []
     for number in range(4):
 
         def read(number: int = number) -> None:
-            regions._take((file[0], 0))
+            me = threading.get_ident()
+            assert regions._take_turn(me)
             order.append(number)
-            regions._give_back((file[0], 0), None)
+            regions._give_back(me, key, None)
 
         threads.append(threading.Thread(target=read))
         threads[-1].start()
         while len(regions._waiting) <= number:
             pass
     assert order == []
-    regions._give_back((file[0], 0), None)
+    regions._give_back(0, key, None)
     for thread in threads:
         thread.join()
     assert order == [0, 1, 2, 3]
 
 
 def test_whoever_waits_is_told_when_the_files_are_closed(file: tuple[int, bytes]) -> None:
-    regions = Regions(PAGE, 1)
-    regions._take((file[0], 0))
+    regions = Regions(PAGE, 1, wait_s=LONG_S)
+    assert regions._take_turn(0)
     told: list[BaseException] = []
 
     def read() -> None:
@@ -115,6 +122,117 @@ def test_whoever_waits_is_told_when_the_files_are_closed(file: tuple[int, bytes]
     regions.close()
     thread.join()
     assert len(told) == 1
+
+
+def test_a_region_that_is_not_given_back_is_done_without(file: tuple[int, bytes]) -> None:
+    regions = Regions(PAGE, 1)
+    assert regions._take_turn(0)
+    assert regions.read(file[0], SIZE, 10, 2 * PAGE) == file[1][10 : 10 + 2 * PAGE]
+    assert regions.mapped == 0 and not regions._waiting
+
+
+def at_line(number: int, do: Callable[[], None], work: Callable[[], object]) -> bool:
+    """Do something at the n-th line of the module that is run in ``work``; False if it has fewer. In a thread of its
+    own: that it hangs is an error.
+
+    Lines with ``with`` do not count. They come again at the end of their block, where a signal is never handled."""
+    left = number
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        if event == "line" and not linecache.getline(module.__file__, frame.f_lineno).strip().startswith("with "):
+            left -= 1
+            if left == 0:
+                do()
+        return trace
+
+    def run() -> None:
+        sys.settrace(trace)
+        try:
+            work()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(LONG_S)
+    assert not thread.is_alive(), f"it hangs, from line {number} on"
+    return left <= 0
+
+
+def test_an_interrupt_at_any_line_of_a_read_costs_no_region(file: tuple[int, bytes]) -> None:
+    """Whoever reads next finds one, or does without; and an interrupted thread clears up when it reads again."""
+    fd, data = file
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    number = 1
+    while True:
+        regions = Regions(PAGE, 1)
+
+        def read(regions: Regions = regions) -> None:
+            assert regions.read(fd, SIZE, 0, 10) == data[:10]
+
+        def read_again(read: Callable[[], None] = read) -> None:
+            try:
+                read()
+            finally:
+                sys.settrace(None)
+                read()
+
+        if not at_line(number, interrupt, read_again):
+            break
+        assert not regions._taken and not regions._waiting, f"line {number}"
+        assert not at_line(1 << 30, interrupt, read)
+        number += 1
+    assert number > 20
+
+
+def test_a_signal_handler_may_read_at_any_line_of_a_read(file: tuple[int, bytes]) -> None:
+    fd, data = file
+    number = 1
+    while True:
+        regions = Regions(PAGE, 1)
+        found: list[bytes] = []
+
+        def handle(regions: Regions = regions, found: list[bytes] = found) -> None:
+            found.append(regions.read(fd, SIZE, PAGE, 10))
+
+        def read(regions: Regions = regions, found: list[bytes] = found) -> None:
+            found.append(regions.read(fd, SIZE, 0, 10))
+
+        if not at_line(number, handle, read):
+            break
+        assert found == [data[PAGE : PAGE + 10], data[:10]]
+        assert len(regions._free) <= 1 and not regions._taken and not regions._waiting
+        number += 1
+    assert number > 20
+
+
+def test_a_child_that_is_forked_while_a_thread_reads_can_close(file: tuple[int, bytes]) -> None:
+    regions = Regions(PAGE, 1)
+    regions.read(file[0], SIZE, 0, 10)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with regions._changed:
+            inside.set()
+            assert go_on.wait(LONG_S)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert inside.wait(LONG_S)
+    try:
+        assert ended(forked(regions.close), 5.0) == 0
+    finally:
+        go_on.set()
+        thread.join()
+    assert regions.read(file[0], SIZE, 0, 10) == file[1][:10]
 
 
 def test_a_queue_works_through_regions_far_smaller_than_it(queue: Queues, tmp_path: Path) -> None:

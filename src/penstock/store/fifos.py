@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
+import signal
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.store import rig
+from penstock.store.files import follow_folder
 
 FOLDER = "sync"
 LOCK = "lock"
@@ -55,9 +58,11 @@ def make_fifo(path: Path) -> None:
     """A new one, with its folder's rights; also where one was left: what is in that is for somebody else."""
     remove_fifo(path)
     os.mkfifo(path, 0o600)
-    rights = path.parent.stat().st_mode & 0o666
-    if stat.S_IMODE(path.stat().st_mode) != rights:
-        os.chmod(path, rights)
+    fd = open_to_read(path)  # by its name, root might give away what somebody has put into its place
+    try:
+        follow_folder(fd, path.parent.stat())
+    finally:
+        os.close(fd)
 
 
 def remove_fifo(path: Path) -> None:
@@ -66,9 +71,34 @@ def remove_fifo(path: Path) -> None:
         os.unlink(path)
 
 
+def remove_ours(path: Path, fd: int) -> None:
+    """The pipe that we have open, unless another has taken its place: of a queue that was made there since, say."""
+    try:
+        there, ours = path.lstat(), os.fstat(fd)
+    except OSError:
+        return
+    if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+        remove_fifo(path)
+
+
+def make_to_read(path: Path) -> int:
+    """A new one, open. If that fails, there is none."""
+    try:
+        make_fifo(path)
+        return open_to_read(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_fifo(path)
+        raise
+
+
 def open_to_read(path: Path) -> int:
     """Also for writing, which nobody does: a pipe whose last writer leaves would be readable for ever."""
-    return os.open(path, os.O_RDWR | _CLOSED)
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | _CLOSED)
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, "somebody has put a file into the place of a pipe", str(path))
+    return fd
 
 
 def open_to_write(path: Path) -> int | None:
@@ -88,9 +118,28 @@ def send(fd: int, frame: bytes) -> bool:
     """False if it is full: nobody has read for long. ``BrokenPipeError`` if nobody has it open any more."""
     rig.effect(rig.SEND, fd, 0, frame)
     try:
-        return os.write(fd, frame) == len(frame)
+        if signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN:  # as Python has it, unless a program changes that
+            return os.write(fd, frame) == len(frame)
+        return _write_unsignalled(fd, frame) == len(frame)
     except BlockingIOError:
         return False
+
+
+def _write_unsignalled(fd: int, frame: bytes) -> int:
+    """In a program that wants to be ended by SIGPIPE, as one in a shell's pipeline does: not by a pipe of ours. The
+    signal is this thread's, so it is blocked here, and taken away before anybody sees it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # first: an interrupt may come out of each of these calls
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGPIPE,))
+        is_pending = signal.SIGPIPE in signal.sigpending()  # of somebody who had it blocked: that one is not ours
+        try:
+            return os.write(fd, frame)
+        except BrokenPipeError:
+            if not is_pending:
+                signal.sigtimedwait((signal.SIGPIPE,), 0)
+            raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def receive(fd: int) -> bytes:

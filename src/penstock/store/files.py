@@ -478,16 +478,29 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
         if not exist_ok:
             raise
         return
-    rights = stat.S_IMODE(path.stat().st_mode) & ~0o777 | path.parent.stat().st_mode & 0o777
+    above = path.parent.stat()
+    rights = stat.S_IMODE(path.stat().st_mode) & ~0o777 | above.st_mode & 0o777
     os.chmod(path, rights)
+    if _gives_away(path.stat(), above):
+        with contextlib.suppress(OSError):
+            os.chown(path, above.st_uid, above.st_gid, follow_symlinks=False)
 
 
 def follow_folder(fd: int, folder: os.stat_result) -> None:
-    """Give a new file the rights of the folder that it is in: all clients of a queue can use it, or none but those who
-    were meant to."""
+    """Give a new file the rights of the folder that it is in, and its owner, if we are root: all clients of a queue can
+    use it, or none but those who were meant to."""
+    found = os.fstat(fd)
     rights = folder.st_mode & 0o666
-    if stat.S_IMODE(os.fstat(fd).st_mode) != rights:
+    if stat.S_IMODE(found.st_mode) != rights:
         os.fchmod(fd, rights)
+    if _gives_away(found, folder):
+        with contextlib.suppress(OSError):  # root of a container, say, to whom that user does not exist
+            os.fchown(fd, folder.st_uid, folder.st_gid)
+
+
+def _gives_away(made: os.stat_result, folder: os.stat_result) -> bool:
+    """Whether we are root in a queue of somebody else, who could not use what we make there."""
+    return made.st_uid == 0 != folder.st_uid and os.geteuid() == 0
 
 
 def is_open(path: Path) -> bool | None:

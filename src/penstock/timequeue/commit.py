@@ -200,6 +200,14 @@ class SharedSync:
         """Perform one for those that asked for it, whoever else is at one. They sleep on until they are told."""
         self._complete(self._client.take_turn(self._begin, ()), count_sync, self._kernel)
 
+    def doubt(self, since_us: int) -> None:
+        """Somebody who led since then was killed, perhaps in a sync that others overtook, with its error in his hands:
+        as if one had been begun then, and never ended. In a turn."""
+        begun = self._kernel.get(self._word + BEGUN)
+        if self._kernel.get(self._word + DONE) == begun or since_us < self._kernel.get(self._word + BEGUN_US):
+            self._kernel.note(self._word + BEGUN_US, since_us)
+        self._kernel.note(self._word + BEGUN, begun + 1)  # also while a sync is under way: its end is not the doubt's
+
     def lead_if_free(self) -> None:
         """Perform one unless somebody is at it."""
         try:
@@ -275,25 +283,27 @@ class SharedSync:
 
         An error of a sync is told to every descriptor that was open then, once. If a leader began one and died, perhaps
         with the error in its hands, only a client that had the files open by then can find out by a sync of its own. A
-        younger one syncs for itself, as long as an older one waits.
+        younger one syncs for itself, as long as one waits that is older than it.
         """
         self.require_working()
         number = self._kernel.get(self._word + BEGUN) + 1
         begun_us = self._kernel.get(self._word + BEGUN_US)
         open_ended = self._kernel.get(self._word + DONE) != number - 1
         doubtful = open_ended and (self._client.opened_us >= begun_us or self._told.unknown)
-        shared = not doubtful or self._makes_up() or not self._older_waits(begun_us)
+        shared = not doubtful or self._makes_up() or not self._other_waits()
         self._kernel.note(self._word + BEGUN, number)
         if not open_ended:  # else the doubt goes on: of clients that are younger than the first sync without an end
             self._kernel.note(self._word + BEGUN_US, self._client.clock.boot_us())
         return number, shared, doubtful
 
-    def _older_waits(self, begun_us: int) -> bool:
-        """Whether a living client that had the files open at that time is in the middle of a put."""
+    def _other_waits(self) -> bool:
+        """Whether a living client that may know of an error that we were not told of is in the middle of a put: one
+        that had the files open before us, since the error may have come at any time before that; and where we do not
+        know what we were told, any."""
         for index in range(self._kernel.get(L.H_CLIENTS_HIGH)):
             if (
                 index != self._client.index
-                and self._client.table.word(index, L.C_OPENED_US) < begun_us
+                and (self._told.unknown or self._client.table.word(index, L.C_OPENED_US) <= self._client.opened_us)
                 and self._client.table.fills(index, CHAIN_LOOKED_MAX)
                 and self._client.files.clients.alive(index)
             ):

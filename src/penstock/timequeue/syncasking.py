@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from penstock.timequeue.syncframes import Range, confconf_frame, has_answer, req
 RECEIPT_S = 0.25  # a component that runs reads its requests within milliseconds, between two syncs
 CONFIRM_S = 0.9  # in all: whoever was not confirmed by then leads a sync himself, within the promised second
 AGAIN_S = 1.0  # after one that did not answer in time, the next is asked so much later
-RECEIPTS_KEPT = 1024  # nobody needs the receipt of what was confirmed in time; a pipe has room for 4096
+RECEIPTS_KEPT = 128  # nobody needs those of what was confirmed in time; a user's pipes past 1024 have room for 256 each
 CHANNELS_MAX = 64  # threads of a client that wait at the same time; those above it do without
 
 
@@ -61,19 +60,18 @@ class Channel:
         self._fds: list[int] = []
         try:
             for path in self._paths:
-                fifos.make_fifo(path)
-                self._fds.append(fifos.open_to_read(path))
-        except OSError:
+                self._fds.append(fifos.make_to_read(path))
+        except BaseException:
             self.close()
             raise
         self.receipt, self.confirm = self._fds
 
     def close(self) -> None:
         while self._fds:
-            os.close(self._fds.pop())
-        if os.getpid() == self._owner:  # else they are those of the process that we were forked from
-            for path in self._paths:
-                fifos.remove_fifo(path)
+            fd = self._fds.pop()
+            if os.getpid() == self._owner:  # else they are those of the process that we were forked from
+                fifos.remove_ours(self._paths[len(self._fds)], fd)
+            os.close(fd)
 
 
 class Asked:
@@ -144,13 +142,12 @@ class Asking:
     def __init__(self, path: Path, kernel: Kernel) -> None:
         self._folder = path / fifos.FOLDER
         self._kernel = kernel
-        self._mutex = threading.Lock()
         self._line: Line | None = None
         self._lost_generation = 0
         self._again_s = 0.0
-        self._channels = 0
         self._free: list[Channel] = []
         self._all: list[Channel] = []
+        self._unused = list(range(CHANNELS_MAX))  # numbers that no channel has
 
     def may_ask(self) -> bool:
         """Whether the one that serves, if one does, has not just been asked in vain."""
@@ -184,17 +181,19 @@ class Asking:
             return self._free.pop()
         except IndexError:
             pass
-        with self._mutex:
-            number = self._channels
-            if number >= CHANNELS_MAX:
-                return None
-            self._channels += 1
+        try:
+            number = self._unused.pop(0)  # one step, for threads and signal handlers alike
+        except IndexError:
+            return None
+        channel = None
         try:
             channel = Channel(self._folder, client, number)
+            self._all.append(channel)
         except OSError:  # no more files, or no right to make one: it is only a shorter way
             self._do_without(self._kernel.get(L.H_SYNCER))
-            return None
-        self._all.append(channel)
+        finally:
+            if channel is None:
+                self._unused.insert(0, number)
         return channel
 
     def lost(self, line: Line) -> None:

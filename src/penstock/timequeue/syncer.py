@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -78,6 +79,8 @@ class QueueSyncer:
     ) -> None:
         """``QueueInUse`` if another one serves it."""
         self._closing = contextlib.ExitStack()
+        self._ending = threading.RLock()
+        self._ended = False
         try:
             self._open(path, limits or Limits(), clock)
         except BaseException:
@@ -104,6 +107,9 @@ class QueueSyncer:
         self._watched = fifos.Watched((self._request, self._confconf, self._stop))
         self._batches = Batches(limits, data_bytes=client.files.data_units * L.UNIT_BYTES)
         self.syncs = self.served = 0
+        left_us = client.kernel.get(L.H_SYNCER)
+        if left_us:  # by one that was killed: from then on it led
+            client.turn(client.syncs.commits.doubt, min(left_us, client.opened_us))
         # Last: whoever sees it finds the pipes.
         self._generation = client.clock.boot_us()
         client.kernel.note(L.H_SYNCER, self._generation)
@@ -123,10 +129,9 @@ class QueueSyncer:
                 fifos.remove_fifo(folder / name)
 
     def _fifo(self, path: Path) -> int:
-        fifos.make_fifo(path)
-        fd = fifos.open_to_read(path)
-        self._closing.callback(fifos.remove_fifo, path)
+        fd = fifos.make_to_read(path)
         self._closing.callback(os.close, fd)
+        self._closing.callback(fifos.remove_ours, path, fd)
         return fd
 
     def _say_gone(self) -> None:
@@ -171,9 +176,9 @@ class QueueSyncer:
         except SyncFailed as error:
             self._tell(self._batches.give_up(), error.errno or errno.EIO)
             raise
-        except PenstockError as error:  # the lock was not to be had, say: those that wait find out, and why
+        except PenstockError as error:  # the lock was not to be had, say: those that are told so find out why
             log.warning("%s: no sync: %s", self.path, error)
-            self._batches.give_up()
+            self._tell(self._batches.give_up(), errno.EBUSY)
             return
         self.syncs += 1
         self.served += self._tell(self._batches.synced(now_us()), 0)
@@ -197,12 +202,20 @@ class QueueSyncer:
     # ------------------------------------------------------------ the end
 
     def stop(self) -> None:
-        """From another thread, or a signal handler."""
-        os.write(self._stopping, b"x")
+        """From another thread, or a signal handler; also when it has ended."""
+        with self._ending:
+            if not self._ended:
+                os.write(self._stopping, b"x")
 
     def close(self) -> None:
         """Whoever waits does without."""
+        with self._ending:  # from here on ``stop`` leaves a descriptor alone that may be somebody else's
+            self._ended = True
         self._closing.close()
+
+    def is_current(self) -> bool:
+        """Whether the queue that we serve is the one in its place: it may have been moved, or removed and made anew."""
+        return self._client.files.is_current()
 
 
 def _who(request: Request) -> Who:

@@ -4,6 +4,7 @@ failed one, is the affair of its own queues. Decides which queues are served; wh
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -46,6 +47,12 @@ class _Served:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    def is_current(self) -> bool:
+        try:
+            return self._syncer.is_current()
+        except OSError:  # it has just ended, or its place cannot be looked at
+            return False
+
     def stop(self) -> None:
         if self._thread.is_alive():
             self._syncer.stop()
@@ -61,13 +68,13 @@ class SyncService:
         self._tell = tell
         self._served: dict[Path, _Served] = {}
         self._refused: dict[Path, str] = {}  # what was said of those that could not be served
-        self._stopping = threading.Event()
+        self._stopping: queue.SimpleQueue[None] = queue.SimpleQueue()  # a signal handler would wait for an event's lock
 
     def run(self, *, insist: bool) -> None:
         """Until ``stop``. With ``insist`` it is an error if one of the first cannot be served."""
         try:
             self._look(insist)
-            while not self._stopping.wait(LOOK_S):
+            while not self._is_stopping():
                 self._look(False)
         finally:
             for served in self._served.values():
@@ -75,11 +82,22 @@ class SyncService:
 
     def stop(self) -> None:
         """From another thread, or a signal handler."""
-        self._stopping.set()
+        self._stopping.put(None)
+
+    def _is_stopping(self) -> bool:
+        """Waits until the next look is due; True as soon as ``stop`` was called."""
+        try:
+            self._stopping.get(timeout=LOOK_S)
+        except queue.Empty:
+            return False
+        return True
+
+    def _is_served(self, path: Path) -> bool:
+        return self._served[path].is_running() and self._served[path].is_current()
 
     def _look(self, insist: bool) -> None:
         found = list(self._find())
-        for path in [path for path in self._served if path not in found or not self._served[path].is_running()]:
+        for path in [path for path in self._served if path not in found or not self._is_served(path)]:
             self._served.pop(path).stop()
         for path in found:
             if path in self._served:
