@@ -75,7 +75,7 @@ def call(
     else:
         was = kept.state
         state = states.decode(key, was)
-    context = Context(key, state, timers, message_id=message.id, now_us=now_us, types=scripts)
+    context = Context(key, state, timers, message, now_us, scripts)
     given = ScriptMessage(message)
     script(context, given)
     return _outcome(app, states, kept, was, before, context, given)

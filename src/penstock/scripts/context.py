@@ -5,6 +5,7 @@ here: who runs the script, in a process or on Spark, does all of it together aft
 from __future__ import annotations
 
 import io
+from collections.abc import Container
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, Unpack
 
@@ -142,7 +143,7 @@ class Context(Generic[State]):
     __slots__ = (
         "_ended",
         "_follow_ups",
-        "_message_id",
+        "_message",
         "_now_us",
         "_set",
         "_settings",
@@ -156,12 +157,12 @@ class Context(Generic[State]):
     state: State
 
     def __init__(
-        self, key: str, state: State, timers: dict[str, Timer], *, message_id: str, now_us: int, types: Any
+        self, key: str, state: State, timers: dict[str, Timer], message: Incoming, now_us: int, types: Container[str]
     ) -> None:
         self.key = key
         self.state = state
         self._timers = timers  # as they are on the way: not changed but replaced
-        self._message_id = message_id
+        self._message = message
         self._now_us = now_us
         self._types = types  # of the app's scripts
         self._follow_ups: list[FollowUp] = []
@@ -200,7 +201,7 @@ class Context(Generic[State]):
         encode_body(draft.body)
         at_us = to_us(draft.deliver_at, draft.delay, self._now_us) or self._now_us
         self._settings += 1
-        timer = Timer(f"{self._message_id}.{self._settings}", at_us)
+        timer = Timer(f"{self._message.id}.{self._settings}", at_us)
         draft.type, draft.key = type, self.key
         draft.deliver_at, draft.delay = at_us / 1e6, None
         draft.headers = {**(draft.headers or {}), TIMER: timer.id}

@@ -141,11 +141,13 @@ class Worker:
     def run(self, *, until_empty: bool = False) -> Counts:
         """Work until ``stop`` is called; with ``until_empty``, until nothing is due."""
         while not self._stopped:
-            if not self.step(0.0 if until_empty else NAP_S) and until_empty and not self._waits():
+            if not self.step(0.0 if until_empty else NAP_S) and until_empty and not self.waits:
                 break
         return self.counts
 
-    def _waits(self) -> bool:
+    @property
+    def waits(self) -> bool:
+        """Whether it has follow-ups that a queue does not take yet, or messages whose key another worker has."""
         return bool(self._left) or self._taking.waits
 
     def stop(self) -> None:
