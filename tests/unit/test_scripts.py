@@ -771,3 +771,37 @@ def test_a_store_that_somebody_holds_is_busy(tmp_path: Path) -> None:
     second.forget_done(["a"])
     first.close()
     second.close()
+
+
+def test_a_worker_that_was_interrupted_goes_on_and_nothing_is_missing(root: Root) -> None:
+    class Interrupts:
+        """As Ctrl-C does, just after a transaction."""
+
+        def __init__(self) -> None:
+            self._stored = False
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if self._stored:
+                rig.observe(None)
+                raise KeyboardInterrupt
+            self._stored = kind == rig.SYNC and str(target).endswith("contexts.sqlite")
+
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append(message.body)
+        context.put(message.body, to="output")
+
+    root.put("one")
+    root.put("two")
+    with root.worker() as worker:
+        rig.observe(Interrupts())
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                worker.run(until_empty=True)
+        finally:
+            rig.observe(None)
+        assert root.bodies() == []
+        worker.run(until_empty=True)
+    assert root.bodies() == ["one", "two"] and root.contexts == {"ann": Customer(texts=["one", "two"])}

@@ -14,19 +14,15 @@ from penstock.timequeue import TimeQueue
 from penstock.timequeue.clients import Client
 
 LOOKED_AT_ONCE = 500  # messages in one turn at a queue's lock
-SETTLED_MAX = 5000  # in one go
+SETTLED_MAX = 5000  # of a queue, in one go
 THERE = (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
 
 
 def settle(store: Store, slot: int, queues: Iterable[TimeQueue]) -> int:
     """Forget those messages of a slot that are gone from these queues; how many."""
-    by_queue: dict[str, list[Done]] = {}
-    for each in store.done_by(slot, SETTLED_MAX):
-        by_queue.setdefault(each.queue, []).append(each)
     forgotten: list[str] = []
     for queue in queues:
-        done = by_queue.get(queue._mine().options.uuid, [])
-        gone = _gone(queue, done)
+        gone = _gone(queue, store.done_by(slot, queue._mine().options.uuid, SETTLED_MAX))
         if gone:
             queue.sync_index()  # gone for good: not even a power loss brings them back
             _bury(queue, gone)

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS context (
 CREATE TABLE IF NOT EXISTS done (
     id TEXT PRIMARY KEY, slot INTEGER NOT NULL, queue TEXT NOT NULL, place INTEGER NOT NULL, number INTEGER NOT NULL,
     codec INTEGER, reply BLOB) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS done_by_slot ON done (slot);
+CREATE INDEX IF NOT EXISTS done_by_slot ON done (slot, queue);
 CREATE TABLE IF NOT EXISTS outbox (
     slot INTEGER NOT NULL, number INTEGER NOT NULL, queue TEXT NOT NULL, via TEXT, messages BLOB NOT NULL,
     PRIMARY KEY (slot, number)) WITHOUT ROWID;
@@ -205,10 +205,11 @@ class Store:
             found = self._asked("SELECT id, queue, place, number, codec, reply FROM done WHERE id IN", ids)
             return {row[0]: _done(row) for row in found}
 
-    def done_by(self, slot: int, limit: int) -> list[Done]:
-        question = "SELECT id, queue, place, number, codec, reply FROM done WHERE slot = ? LIMIT ?"
+    def done_by(self, slot: int, queue: str, limit: int) -> list[Done]:
+        """Messages of one queue that a worker has done."""
+        question = "SELECT id, queue, place, number, codec, reply FROM done WHERE slot = ? AND queue = ? LIMIT ?"
         with self._told():
-            return [_done(row) for row in self._db.execute(question, (slot, limit))]
+            return [_done(row) for row in self._db.execute(question, (slot, queue, limit))]
 
     def forget_done(self, ids: Iterable[str]) -> None:
         """Their messages are gone for good: nobody will ask."""

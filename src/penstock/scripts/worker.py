@@ -131,7 +131,8 @@ class Worker:
             self._slots = opened.enter_context(contextlib.closing(Slots(folder)))
             self._targets = opened.enter_context(contextlib.closing(Targets(self._manager, app.input, self._clock)))
             self._outbox = Outbox(app.name, self._store, self._targets, self._clock.wall_us)
-            self._left: list[Row] = self._store.outbox(self._slots.mine)
+            self._left: list[Row] = []
+            self._interrupted = True  # as the last worker of this slot may have been
             lease_s = self._input._lease_s if lease is None else check_seconds("lease", lease, zero=False)
             self._keeper = opened.enter_context(contextlib.closing(LeaseKeeper(lease_s, self._taking.in_hand)))
             self._opened = opened.pop_all()
@@ -170,13 +171,18 @@ class Worker:
                     self._keeper.mind(message)
             self._work(batch)
         except BaseException:
+            self._interrupted = True
             self._taking.give_back()
             raise
         self._taking.finished()
         return len(batch)
 
     def _put_left(self) -> bool:
-        """Follow-ups that a queue would not take: nothing else is done before them."""
+        """Follow-ups that a queue would not take, or that an interrupt has left: nothing else is done before them, and
+        none gets a higher number."""
+        if self._interrupted:
+            self._left = self._store.outbox(self._slots.mine)
+            self._interrupted = False
         if self._left:
             self._left = self._outbox.publish(self._left)
             if self._left:
@@ -334,6 +340,7 @@ class Worker:
         with self._slots.of_the_dead(slot) as free:
             if free:
                 self._outbox.publish(self._store.outbox(slot))
+                self._store.tidy()
                 settle(self._store, slot, self._taking.homes())
 
     def _settle(self) -> None:
