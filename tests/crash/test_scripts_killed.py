@@ -28,9 +28,9 @@ from tests.thoroughness import IN_FULL
 SMALL: dict[str, Any] = {"depth": 32, "data_bytes": 32 << 10, "durability": "relaxed"}
 # Gets, puts and acknowledgements are killed at every step elsewhere: here it is their order that counts, and that of
 # the transactions between them.
-EVERY = 7 if IN_FULL else 59
-AGAIN_EVERY = 101 if IN_FULL else 701
-SECOND_EVERY = 41 if IN_FULL else 499
+EVERY = 17 if IN_FULL else 59
+AGAIN_EVERY = 301 if IN_FULL else 701
+SECOND_EVERY = 151 if IN_FULL else 499
 
 
 class Account(msgspec.Struct):

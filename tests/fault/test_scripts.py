@@ -218,6 +218,19 @@ def test_the_key_of_a_stopped_worker_waits_and_others_go_on_until_it_is_killed(r
     assert root.output() == ["first", "second", "third"]
 
 
+def test_a_script_that_takes_longer_than_the_lease_keeps_its_message(root: Root, start: Start) -> None:
+    root.put("one", ["slow"], ["ann"], type="hang")
+    app = root.app("one")
+    child = start(works, app, root.path, {})
+    assert child.hear() == "ready"
+    until(lambda: (root.path / "hangs").exists())
+    with app.worker(root.path) as worker:
+        for _ in range(6):
+            assert worker.step(0.25) == 0  # three leases in all
+    (root.path / "go on").touch()
+    assert child.hear()["done"] == 1 and root.output() == ["slow"]
+
+
 def test_a_message_that_kills_its_worker_becomes_a_dead_letter_and_costs_others_nothing(
     root: Root, start: Start
 ) -> None:

@@ -744,6 +744,72 @@ def test_a_message_that_was_delivered_before_is_worked_on_alone(root: Root) -> N
     assert sizes == [1, 1, 1, 3] and len(root.contexts) == 6
 
 
+def test_what_a_long_batch_has_done_is_stored_before_the_rest_is_begun(root: Root) -> None:
+    seen: list[int] = []
+
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        seen.append(len(root.contexts))
+        context.state.texts.append(message.body)
+
+    for n in range(8):
+        root.put(str(n), key=f"k{n}")
+    sizes = []
+    with root.worker(batch=8, batch_s=0.0) as worker:
+        while count := worker.step():
+            sizes.append(count)
+    assert sizes == [1] * 8 and seen == list(range(8)) and len(root.contexts) == 8
+
+
+def test_a_worker_that_is_told_to_stop_gives_back_what_it_has_not_begun(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append(message.body)
+        worker.stop()
+
+    for n in range(5):
+        root.put(str(n), key=f"k{n}")
+    with root.worker() as worker:
+        assert worker.run().done == 1
+        assert root.input.qsize() == 4 and [message.attempts for message in root.input.browse()] == [0] * 4
+    assert len(root.contexts) == 1
+
+
+def test_an_input_that_is_deactivated_gives_nothing_until_it_is_activated(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append("x")
+
+    root.put()
+    root.manager.deactivate("input")
+    assert root.run().done == 0
+    root.manager.activate("input")
+    assert root.run().done == 1
+
+
+def test_the_child_of_a_fork_does_not_keep_its_parent_s_locks(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "shop")
+    folder.make()
+    slots, keys = Slots(folder), KeyLocks(folder)
+    assert keys.take("a")
+    ready, told = os.pipe()
+    over, gone = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(gone)
+        os.write(told, b"x")
+        os.read(over, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    slots.close()
+    keys.close()
+    assert Slots(folder).mine == 0 and KeyLocks(folder).take("a")
+    os.close(gone)
+    os.waitpid(child, 0)
+    for fd in (ready, told, over):
+        os.close(fd)
+
+
 def test_slots_and_keys_are_locked_for_others_and_free_with_their_holder(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "shop")
     folder.make()

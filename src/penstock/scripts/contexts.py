@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic
@@ -44,12 +44,15 @@ class Contexts(Mapping[str, State], Generic[State]):
     def __iter__(self) -> Iterator[str]:
         return (key for key, _ in self._all())
 
-    def items(self) -> Any:
-        """All of them, at one moment."""
-        return {key: self._states.decode(key, kept.state) for key, kept in self._all()}.items()
+    def items(self) -> ItemsView[str, State]:
+        """All of them, at one moment, read one by one."""
+        return _Items(self)
 
-    def values(self) -> Any:
-        return dict(self.items()).values()
+    def values(self) -> ValuesView[State]:
+        return _Values(self)
+
+    def decoded(self) -> Iterator[tuple[str, State]]:
+        return ((key, self._states.decode(key, kept.state)) for key, kept in self._all())
 
     def _all(self) -> Iterator[tuple[str, Any]]:
         store = self._opened()
@@ -72,6 +75,24 @@ class Contexts(Mapping[str, State], Generic[State]):
     def timers(self, key: str) -> dict[str, datetime]:
         """Those of a context that are set, and when."""
         return next(iter(shown(self._folder, key)), {"timers": {}})["timers"]
+
+
+class _Items(ItemsView[str, State]):
+    def __init__(self, contexts: Contexts[State]) -> None:
+        super().__init__(contexts)
+        self._contexts = contexts
+
+    def __iter__(self) -> Iterator[tuple[str, State]]:
+        return self._contexts.decoded()
+
+
+class _Values(ValuesView[State]):
+    def __init__(self, contexts: Contexts[State]) -> None:
+        super().__init__(contexts)
+        self._contexts = contexts
+
+    def __iter__(self) -> Iterator[State]:
+        return (state for _, state in self._contexts.decoded())
 
 
 def open_store(folder: Folder) -> Store:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.errors import Misuse, PenstockError, QueueNotFound
 from penstock.store import syscalls
-from penstock.store.files import make_folder, open_file, sync_directory
+from penstock.store.files import LOCK, Lock, make_folder, open_file, sync_directory
 from penstock.timequeue import forking
 
 SCRIPTS = ".scripts"  # in the root. No queue has such a name
@@ -63,6 +63,14 @@ class Folder:
             if not folder.exists():
                 make_folder(folder, exist_ok=True)
                 sync_directory(folder.parent)
+
+    @contextlib.contextmanager
+    def alone(self, busy_s: float) -> Iterator[None]:
+        """For whoever opens the store: two at a time could not make it."""
+        path = self.path / LOCK
+        os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+        with forking.locked(lambda: Lock(path, str(self.store), busy_s)):
+            yield
 
     def require(self) -> None:
         if not self.store.exists():

@@ -19,6 +19,7 @@ from penstock.manager.copies import Kept as KeptMessage
 from penstock.scripts.calling import Kept
 from penstock.scripts.context import Timer
 from penstock.store import rig
+from penstock.store.files import sync_directory
 
 FORMAT = 1
 ASKED_AT_ONCE = 500  # values in one question: SQLite has a limit of 999 in old builds
@@ -133,6 +134,7 @@ class Store:
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
+            sync_directory(self._path.parent)  # it has its name for good
 
     def close(self) -> None:
         self._db.close()

@@ -6,6 +6,7 @@ with it. Never runs a script.
 from __future__ import annotations
 
 import time
+import weakref
 from typing import Any
 
 from penstock.errors import LeaseLost, Misuse, QueueInactive
@@ -31,7 +32,8 @@ class Taking:
         self._parked: list[Message] = []  # another worker has their key
         self._look_s = LOOK_S
         self._careful = False
-        self._known: set[int] = set()
+        self._most = batch  # fewer where scripts take long
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()  # queues that have exclusive keys
         self.batch: list[Message] = []
         for home in self.homes():
             _require_exclusive(home)
@@ -56,18 +58,18 @@ class Taking:
     def take(self, wait_s: float) -> list[Message]:
         """The next messages to work on, each of another key; none after so many seconds."""
         parked, self._parked = self._parked, []
-        ready = [message for message in parked if self._admit(message)]
-        found = [] if self._careful and ready else self._get(0.0 if ready else wait_s)
-        ready += [message for message in found if self._admit(message)]
-        self.batch = self._one_by_one(ready)
+        self.batch = [message for message in parked if self._admit(message)]
+        if not (self._careful and self.batch):
+            self.batch += self._get(0.0 if self.batch else wait_s)
+        self.batch = self._one_by_one(self.batch)
         if self.batch or not self._parked:
             self._look_s = LOOK_S
         return self.batch
 
     def _get(self, wait_s: float) -> list[Message]:
-        most = 1 if self._careful else self._batch
-        if self._parked:
-            wait_s, self._look_s = min(wait_s, self._look_s), min(self._look_s * 2, LOOK_S_MAX)
+        most = 1 if self._careful else self._most
+        if self._parked and not self.batch:
+            wait_s, self._look_s = self._look_s, min(self._look_s * 2, LOOK_S_MAX)
         try:
             found: list[Message] = self._input.get_many(most, wait=wait_s, lease=self._lease_s)
         except QueueInactive:
@@ -76,18 +78,17 @@ class Taking:
         if not found:
             self._careful = False
         for message in found:
-            home: Any = message._receiver
-            if id(home) not in self._known:
-                self._require(home, found)
-        return found
+            if message._receiver not in self._known:
+                self._require(message._receiver, found)
+        return [message for message in found if self._admit(message)]
 
-    def _require(self, home: TimeQueue, found: list[Message]) -> None:
+    def _require(self, home: Any, found: list[Message]) -> None:
         try:
             _require_exclusive(home)
         except Misuse:
             self._input.unget(found)
             raise
-        self._known.add(id(home))
+        self._known.add(home)
 
     def _admit(self, message: Message) -> bool:
         """Whether it can be worked on now. Else it is kept: so its queue gives nobody the next of its key."""
@@ -106,17 +107,29 @@ class Taking:
         if first is None or len(ready) == 1:
             return ready
         begun, rest = ready[: max(first, 1)], ready[max(first, 1) :]
+        self._unget(rest)
+        return begun
+
+    def _unget(self, messages: list[Message]) -> None:
+        """Others may have them, and their keys."""
+        self._input.unget(messages)
         if self._locks is not None:
-            for message in rest:
+            for message in messages:
                 if message.key is not None:
                     self._locks.leave(message.key)
-        self._input.unget(rest)
-        return begun
 
     # ------------------------------------------------------------ the end
 
+    def enough(self, begun: int) -> None:
+        """There was time for so many of the batch only: the others are for the next, or for another worker."""
+        rest, self.batch = self.batch[begun:], self.batch[:begun]
+        self._most = max(begun, 1)
+        self._unget(rest)
+
     def finished(self) -> None:
-        """The batch is done with: others may have its keys."""
+        """The batch is done with: others may have its keys. The next one may be larger, up to what was asked for."""
+        if len(self.batch) >= self._most:
+            self._most = min(self._most * 2, self._batch)
         self.batch = []
         if self._locks is not None:
             self._locks.leave_all()

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 BATCH = 200  # messages that are taken, and stored, together
 BATCH_MAX = 10_000
+BATCH_S = 0.2  # after so long what is done is stored, and the rest of a batch given back: others wait for it
 NAP_S = 0.5  # so often a worker that waits looks whether it is to stop
 TEND_S = 2.0  # so often what others left is looked for
 SETTLE_S = 10.0  # messages that are done are forgotten so often,
@@ -102,6 +103,7 @@ class Worker:
         root: str | os.PathLike[str],
         *,
         batch: int = BATCH,
+        batch_s: float = BATCH_S,
         lease: float | None = None,
         retry_delay: float | None = None,
         busy_s: float = BUSY_S,
@@ -111,6 +113,7 @@ class Worker:
         if batch.__class__ is not int or not 1 <= batch <= BATCH_MAX:
             raise Misuse(f"batch must be a whole number from 1 to {BATCH_MAX}, not {batch!r}")
         self._app = app
+        self._batch_s = check_seconds("batch_s", batch_s)
         self._retry_delay = None if retry_delay is None else check_seconds("retry_delay", retry_delay)
         self._clock = clock or Clock()
         self._report = report
@@ -127,7 +130,8 @@ class Worker:
             folder.make()
             self._taking = Taking(folder, self._input, batch=batch, lease_s=lease)
             opened.callback(self._taking.close)
-            self._store = opened.enter_context(contextlib.closing(Store(folder.store, busy_s=busy_s)))
+            with folder.alone(busy_s):
+                self._store = opened.enter_context(contextlib.closing(Store(folder.store, busy_s=busy_s)))
             self._slots = opened.enter_context(contextlib.closing(Slots(folder)))
             self._targets = opened.enter_context(contextlib.closing(Targets(self._manager, app.input, self._clock)))
             self._outbox = Outbox(app.name, self._store, self._targets, self._clock.wall_us)
@@ -161,21 +165,22 @@ class Worker:
         if not self._put_left():
             return 0
         self._tend()
-        batch = self._taking.take(wait)
-        if not batch:
-            self._store.tidy()
-            return 0
         try:
+            batch = self._taking.take(wait)
             for message in batch:
                 if message._special:
                     self._keeper.mind(message)
-            self._work(batch)
+            if batch:
+                self._work(batch)
+            else:
+                self._store.tidy()
         except BaseException:
             self._interrupted = True
             self._taking.give_back()
             raise
+        count = len(self._taking.batch)
         self._taking.finished()
-        return len(batch)
+        return count
 
     def _put_left(self) -> bool:
         """Follow-ups that a queue would not take, or that an interrupt has left: nothing else is done before them, and
@@ -212,7 +217,11 @@ class Worker:
         now_us = self._clock.wall_us()
         app, scripts, states = self._app.name, self._app.scripts, self._app.states
         traced = is_traced()
-        for message in batch:
+        end_s = time.monotonic() + self._batch_s
+        for n, message in enumerate(batch):
+            if n and (self._stopped or time.monotonic() >= end_s):
+                self._taking.enough(n)
+                break
             if known and (done := known.get(message.id)) is not None:
                 self._again(made, message, done)
                 continue
