@@ -673,6 +673,33 @@ def test_a_done_message_that_became_a_dead_letter_is_taken_from_there(root: Root
     assert root.input.redrive() == 0 and root.contexts == {"ann": Customer(texts=["once"])}
 
 
+def test_a_done_message_that_was_brought_back_from_the_dead_letters_is_only_acknowledged(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append(message.body)
+
+    root.put("once", max_attempts=1)
+    killed_after_storing(root)
+    assert root.input.get_many(1) == [] and len(root.letters()) == 1
+    assert root.input.redrive() == 1
+    assert root.run().again == 1 and root.contexts == {"ann": Customer(texts=["once"])}
+    assert root.rows("done") == 0
+
+
+def test_a_script_that_exits_counts_as_an_attempt(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append("never")
+        raise SystemExit(3)
+
+    root.put()
+    with pytest.raises(SystemExit):
+        root.run()
+    (message,) = root.input.browse()
+    assert message.attempts == 1 and root.contexts == {}
+    assert root.run().done == 0, "it comes later"
+
+
 def test_a_message_is_known_as_done_until_its_acknowledgement_is_on_disk(root: Root) -> None:
     @root.app.script("text")
     def text(context: Context[Customer], message: ScriptMessage) -> None:

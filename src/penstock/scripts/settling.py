@@ -4,10 +4,8 @@ a power loss may bring it back until the queue's next index sync. Never acknowle
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from penstock.errors import PenstockError
 from penstock.scripts.store import Done, Store
 from penstock.store import layout as L
 from penstock.timequeue import TimeQueue
@@ -18,18 +16,20 @@ SETTLED_MAX = 5000  # of a queue, in one go
 THERE = (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
 
 
-def settle(store: Store, slot: int, queues: Iterable[TimeQueue]) -> int:
-    """Forget those messages of a slot that are gone from these queues; how many."""
+def settle(store: Store, slot: int, queues: Iterable[TimeQueue], acknowledged: Container[str] = ()) -> list[str]:
+    """Forget those messages of a slot that are gone from these queues; their ids. ``acknowledged`` are those that are
+    known to have gone the usual way."""
     forgotten: list[str] = []
     for queue in queues:
         gone = _gone(queue, store.done_by(slot, queue._mine().options.uuid, SETTLED_MAX))
         if gone:
             queue.sync_index()  # gone for good: not even a power loss brings them back
-            _bury(queue, gone)
-            forgotten += [each.id for each in gone]
+            odd = {each.id for each in gone if each.id not in acknowledged}
+            back = _found_again(queue, odd) if odd else set()
+            forgotten += [each.id for each in gone if each.id not in back]
     if forgotten:
         store.forget_done(forgotten)
-    return len(forgotten)
+    return forgotten
 
 
 def _gone(queue: TimeQueue, done: list[Done]) -> list[Done]:
@@ -51,14 +51,14 @@ def _look(client: Client, done: list[Done]) -> list[Done]:
     ]
 
 
-def _bury(queue: TimeQueue, gone: list[Done]) -> None:
+def _found_again(queue: TimeQueue, odd: set[str]) -> set[str]:
     """A message whose worker died between doing it and acknowledging it, at its last attempt, has become a dead letter.
-    It is done: nobody is to bring it back."""
+    It is done: there it goes. Those that somebody has brought back already are known as done until they come."""
     letters = queue.dead_letters()
-    if letters is None or not letters.qsize():
-        return
-    ids = {each.id for each in gone}
-    for letter in letters.browse():
-        if letter.id in ids:
-            with contextlib.suppress(PenstockError):
+    if letters is not None and letters.qsize():
+        for letter in letters.browse():
+            if letter.id in odd:
                 letters.cancel(letter.id)
+    if not queue._has_moved_in():
+        return set()
+    return {message.id for message in queue.browse(state="all") if message.id in odd}

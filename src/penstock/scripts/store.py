@@ -166,10 +166,11 @@ class Store:
         try:
             yield
             rig.effect(rig.SYNC, str(self._path))
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # else SQLite has ended it, or it is committed
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     # ------------------------------------------------------------ contexts
 

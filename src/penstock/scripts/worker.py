@@ -23,7 +23,7 @@ import msgspec
 from penstock.codec import decode_body
 from penstock.errors import BodyTooLarge, LeaseLost, Misuse, NoScript, PenstockError
 from penstock.manager import QueueManager
-from penstock.message import PENDING, Message
+from penstock.message import DONE, PENDING, Message
 from penstock.scripts.calling import Outcome, Stale, call
 from penstock.scripts.folder import Folder, Slots
 from penstock.scripts.leasekeeper import LeaseKeeper
@@ -121,6 +121,7 @@ class Worker:
         self._tend_at_s = 0.0
         self._settle_at_s = 0.0
         self._unsettled = 0
+        self._acknowledged: set[str] = set()  # of what is done and not forgotten yet
         self.counts = Counts()
         folder = Folder(Path(os.path.abspath(root)), app.name)
         folder.require_root()
@@ -162,10 +163,10 @@ class Worker:
     def step(self, wait: float = 0.0) -> int:
         """Work on the messages that are due, of each key one and one batch at most; how many. Waits so many seconds for
         the first."""
-        if not self._put_left():
-            return 0
-        self._tend()
         try:
+            if not self._put_left():
+                return 0
+            self._tend()
             batch = self._taking.take(wait)
             for message in batch:
                 if message._special:
@@ -206,6 +207,7 @@ class Worker:
         if made.acks:
             with contextlib.suppress(LeaseLost):  # somebody else has it, and finds it done
                 self._input.ack_many(made.acks)
+        self._acknowledged.update(change.done.id for message, change in made.changes if message.state == DONE)
         for message, error in made.failed:
             self._give_up(message, error)
         self._outbox.cancel(placed)
@@ -242,6 +244,9 @@ class Worker:
                 self.counts.dropped += 1
             except Exception as error:
                 made.failed.append((message, error))
+            except BaseException as end:  # exit() in the script, say: that counts as an attempt
+                self._release(message, 0.0 if isinstance(end, KeyboardInterrupt) else RETRY_S)
+                raise
         return made
 
     def _again(self, made: _Batch, message: Message, done: Done) -> None:
@@ -297,11 +302,11 @@ class Worker:
             pass
         except (PenstockError, OSError) as error:
             log.error("%s: its reply could not be sent, which is tried again: %s", message.id, error)
-            self._release(message)
+            self._release(message, RETRY_S)
 
-    def _release(self, message: Message) -> None:
+    def _release(self, message: Message, delay_s: float) -> None:
         with contextlib.suppress(LeaseLost):
-            message.release(delay=RETRY_S)
+            message.release(delay=delay_s)
 
     def _give_up(self, message: Message, error: Exception) -> None:
         """For now, or for good: as the queue's limits say. Its context is as it was."""
@@ -354,7 +359,8 @@ class Worker:
 
     def _settle(self) -> None:
         self._unsettled = 0
-        settle(self._store, self._slots.mine, self._taking.homes())
+        homes = self._taking.homes()
+        self._acknowledged.difference_update(settle(self._store, self._slots.mine, homes, self._acknowledged))
 
     # ------------------------------------------------------------ the end
 
@@ -363,8 +369,11 @@ class Worker:
         with self._opened:
             self._keeper.close()
             self._taking.give_back()
-            self._settle()
-            self._store.tidy()
+            try:
+                self._settle()
+                self._store.tidy()
+            except (PenstockError, OSError) as error:  # the next worker does
+                log.warning("%s: what is done is not forgotten yet: %s", self._app.name, error)
 
     def __enter__(self) -> Self:
         return self
