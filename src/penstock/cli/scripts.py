@@ -92,8 +92,8 @@ def scripts(
     """Run the workers of an app of scripts, or show its contexts.
 
     Each message changes its context, and has its follow-ups, once, whoever is killed. Ctrl-C and SIGTERM let every
-    worker finish its batch; a second one stops them at once. The log goes to standard error; with --json to standard
-    output. Contexts are printed as lines of JSON.
+    worker finish the script that runs, store what is done and give back the rest; a second one stops them at once. The
+    log goes to standard error; with --json to standard output. Contexts are printed as lines of JSON.
     """
     if not root.is_dir():
         raise Failure(f"{root}: there is no such folder of queues (--root)", NO_QUEUE)

@@ -253,7 +253,7 @@ class Store:
                     for each in (change.done for change in counted)
                 ],
             )
-            placed = [each for change in counted if change.unset for each in self._unplaced(change)]
+            placed = [each for change in counted for each in self._unplaced(change)]
             rows = self._post(slot, counted, now_us, rooms)
         self._tidied()
         return {each.done.id for each in counted}, rows, placed
@@ -268,9 +268,11 @@ class Store:
         self._db.executemany("DELETE FROM context WHERE key = ?", [(key,) for key, each in kept if each is None])
 
     def _unplaced(self, change: Change) -> list[Placed]:
+        if not change.unset and change.kept is not None:
+            return []
         question = "SELECT key, type, timer, queue, message FROM placed WHERE key = ?"
         found = [Placed(*row) for row in self._db.execute(question, (change.key,))]
-        gone = [each for each in found if each.timer in change.unset]
+        gone = [each for each in found if change.kept is None or each.timer in change.unset]
         self._db.executemany("DELETE FROM placed WHERE key = ? AND type = ?", [(each.key, each.type) for each in gone])
         return gone
 

@@ -28,7 +28,6 @@ class Taking:
         self._inner: Any = input._inner
         self._batch = batch
         self._lease_s = lease_s
-        self._locks = KeyLocks(folder) if isinstance(self._inner, MacroQueue) else None
         self._parked: list[Message] = []  # another worker has their key
         self._look_s = LOOK_S
         self._careful = False
@@ -37,6 +36,7 @@ class Taking:
         self.batch: list[Message] = []
         for home in self.homes():
             _require_exclusive(home)
+        self._locks = KeyLocks(folder) if isinstance(self._inner, MacroQueue) else None
 
     def homes(self) -> list[TimeQueue]:
         """The queues that messages come from."""

@@ -157,7 +157,8 @@ class Worker:
         return bool(self._left) or self._taking.waits
 
     def stop(self) -> None:
-        """Let ``run`` end when the batch in hand is done. May be called by a signal handler, or another thread."""
+        """Let ``run`` end when the script that runs has returned and what is done is stored. May be called by a signal
+        handler, or another thread."""
         self._stopped = True
 
     def step(self, wait: float = 0.0) -> int:
