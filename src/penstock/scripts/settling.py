@@ -4,16 +4,18 @@ a power loss may bring it back until the queue's next index sync. Never acknowle
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable
 
+from penstock.errors import PenstockError
 from penstock.scripts.store import Done, Store
-from penstock.store import layout as L
-from penstock.timequeue import TimeQueue
+from penstock.timequeue import TimeQueue, administration
 from penstock.timequeue.clients import Client
 
 LOOKED_AT_ONCE = 500  # messages in one turn at a queue's lock
 SETTLED_MAX = 5000  # of a queue, in one go
-THERE = (L.STATE_WAITING, L.STATE_PENDING, L.STATE_CLAIMED)
+
+log = logging.getLogger("penstock")
 
 
 def settle(store: Store, slot: int, queues: Iterable[TimeQueue], acknowledged: Container[str] = ()) -> list[str]:
@@ -25,7 +27,7 @@ def settle(store: Store, slot: int, queues: Iterable[TimeQueue], acknowledged: C
         if gone:
             queue.sync_index()  # gone for good: not even a power loss brings them back
             odd = {each.id for each in gone if each.id not in acknowledged}
-            back = _found_again(queue, odd) if odd else set()
+            back = _looked_for(queue, odd) if odd else set()
             forgotten += [each.id for each in gone if each.id not in back]
     if forgotten:
         store.forget_done(forgotten)
@@ -41,14 +43,15 @@ def _gone(queue: TimeQueue, done: list[Done]) -> list[Done]:
 
 
 def _look(client: Client, done: list[Done]) -> list[Done]:
-    kernel = client.kernel
-    return [
-        each
-        for each in done
-        if each.place >= kernel.slots
-        or kernel.number(each.place) != each.number
-        or kernel.state(each.place) not in THERE
-    ]
+    return [each for each in done if not administration.is_live(client, each.place, each.number)]
+
+
+def _looked_for(queue: TimeQueue, odd: set[str]) -> set[str]:
+    try:
+        return _found_again(queue, odd)
+    except (PenstockError, OSError) as error:
+        log.warning("%s: whether %d that are done are dead letters is not known: %s", queue.name, len(odd), error)
+        return odd
 
 
 def _found_again(queue: TimeQueue, odd: set[str]) -> set[str]:
