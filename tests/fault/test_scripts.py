@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -45,11 +47,10 @@ class Root:
 
         @app.script("see")
         def see(context: Context[Seen], message: ScriptMessage) -> None:
-            self.alone(context.key)
-            context.state.bodies.append(message.body)
-            context.put(message.body, to="output")
-            context.after(3600, "later", message.body)
-            (self.path / f"busy {context.key}").unlink()
+            with self.alone(context.key):
+                context.state.bodies.append(message.body)
+                context.put(message.body, to="output")
+                context.after(3600, "later", message.body)
 
         @app.script("later")
         def later(context: Context[Seen], message: ScriptMessage) -> None:
@@ -70,17 +71,12 @@ class Root:
 
         return app
 
-    def alone(self, key: str) -> None:
-        """Nobody else works on this key; a file of one that was killed does not count."""
-        mark = self.path / f"busy {key}"
-        try:
-            fd = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        except FileExistsError:
-            text = mark.read_text()
-            assert text and not _is_there(int(text)), f"{key} is worked on by {text}"
-            fd = os.open(mark, os.O_WRONLY)
-        os.write(fd, str(os.getpid()).encode())
-        os.close(fd)
+    @contextlib.contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """Nobody else works on this key; the system drops the lock of one that was killed."""
+        with open(self.path / f"busy {key}", "w") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if somebody does
+            yield
 
     def put(self, queue: str, bodies: list[str], keys: list[str], type: str = "see", **options: Any) -> None:
         with self.manager.open(queue) as opened:
@@ -95,13 +91,6 @@ class Root:
         self.manager.close()
         for name in ("one", "two", "output"):
             assert_whole(self.path / name)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture
