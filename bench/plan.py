@@ -46,9 +46,10 @@ TITLES = {
     "z": "put, get + ack with a dedup id, single",
     "6": "put, get + ack, single, with statistics kept, against without",
     "7": "durable put: the synchronization component against the leader scheme, by number of producers",
+    "8": "a script that does nothing, against get + ack, single, of the same messages",
 }
 UNITS = (
-    dict.fromkeys("abcdefgmnprsvwz6", RATE)
+    dict.fromkeys("abcdefgmnprsvwz68", RATE)
     | dict.fromkeys("hiltxy12345", SECONDS)
     | dict.fromkeys("q", SHARE)
     | {"u": BYTES}
@@ -113,6 +114,7 @@ TARGETS = (
     Target("w", "blocking", 0.5),
     Target("z", "plain", 1 / 1.5),  # at most 1.5 times as long
     Target("6", "no statistics", 1 / 1.05),  # at most 1.05 times as long
+    Target("8", "get + ack", 0.3),
     Target("x", "neither type nor key", 1.5, at_least=False),
     Target("y", "neither type nor key", 1.5, at_least=False),
     Target("1", "1,000 others", 3, at_least=False),

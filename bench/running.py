@@ -30,6 +30,7 @@ from bench.scenarios import (
     memory,
     processes,
     remembering,
+    scripting,
     spark,
     syncing,
     throughput,
@@ -178,6 +179,7 @@ class Run:
                 ("w", consuming.coroutines, self.sizes.single),
                 ("z", remembering.with_dedup_ids, self.sizes.single),
                 ("6", keeping.with_statistics, self.sizes.single),
+                ("8", scripting.with_a_script, self.sizes.single),
             )
             for letter, measure, count in pairs:
                 if letter in self.wanted:

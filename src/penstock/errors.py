@@ -356,3 +356,30 @@ class NotPermitted(NotAllowed):
         self.queue = queue
         self.call = call
         self.who = who
+
+
+class NoScript(PenstockError):
+    """A message that an app of scripts has no script for, or that has no key, and so no context."""
+
+    def __init__(self, app: str, message_id: str, *, type: str | None, key: str | None) -> None:
+        what = (
+            "it has no key, so that there is no context for it" if key is None else "and the app has no script for it"
+        )
+        super().__init__(f"{app}: message {message_id} is of type {type!r}: {what}")
+        self.app = app
+        self.message_id = message_id
+        self.type = type
+        self.key = key
+
+
+class ContextUnreadable(PenstockError):
+    """What is stored for a key does not fit the type of the app's contexts. It stays as it is."""
+
+    def __init__(self, app: str, key: str, why: str) -> None:
+        super().__init__(
+            f"{app}: the context {key!r} does not fit the app's type: {why}; `penstock scripts contexts` shows it, "
+            f"give new fields defaults and keep the types of old ones"
+        )
+        self.app = app
+        self.key = key
+        self.why = why

@@ -16,7 +16,7 @@ import pytest
 
 import penstock
 from penstock.cli import exits
-from penstock.cli.work import _Pool as Pool
+from penstock.cli.work import Pool
 
 from .conftest import END_S, Run, Start
 

@@ -31,6 +31,7 @@ PAGES = [
     "docs/macro.md",
     "docs/manager.md",
     "docs/metrics.md",
+    "docs/scripts.md",
     "docs/selecting.md",
     "docs/spark.md",
     "docs/statistics.md",
@@ -224,6 +225,23 @@ def test_the_page_about_macro_queues_is_true(
         assert plan(manager, declared) == []
     for policy in (*PRODUCING, *CONSUMING):
         assert f"| `{policy}`" in text
+
+
+def test_the_tutorial_of_scripts_can_be_followed_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = TEXTS["docs/scripts.md"]
+    names: dict[str, Any] = {"__name__": "texts"}
+    for block in _blocks(text, "python"):
+        exec(compile(block, "texts.py", "exec", dont_inherit=True), names)
+    names["manager"].close()
+    assert capsys.readouterr().out == "".join(_blocks(text, "text"))
+    with penstock.open("queues/outgoing") as outgoing:
+        assert [message.body for message in outgoing.browse()] == [
+            "No more reminders.",
+            *(f"Thank you for message {n}." for n in (1, 1, 2, 3)),
+        ]
 
 
 def test_the_page_about_managers_has_every_state_and_call() -> None:

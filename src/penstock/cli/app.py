@@ -39,6 +39,7 @@ from penstock.cli import (
     redrive,
     repair,
     resize,
+    scripts,
     signals,
     stat,
     syncer,
@@ -50,8 +51,9 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, peek, tail, ls, apply, stat, top, console, metrics, groups, cancel, purge, redrive, move,
-    claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer, doctor, bench, completion,
+    create, put, get, work, scripts, peek, tail, ls, apply, stat, top, console, metrics, groups, cancel, purge, redrive,
+    move, claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer, doctor, bench,
+    completion,
 )  # fmt: skip
 
 

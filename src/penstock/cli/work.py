@@ -40,7 +40,7 @@ LOOK_S = 0.05  # how often the pool looks at clocks and at processes that ended
 REPORT_BYTES = 65536
 
 
-class _Process:
+class Process:
     """A worker's place in the pool: one process after another."""
 
     def __init__(self, number: int) -> None:
@@ -57,14 +57,14 @@ class _Process:
         self.said_finished = False
         self.finished = False
 
-    def start(self, orders: dict[str, Any]) -> None:
+    def start(self, program: str, orders: dict[str, Any]) -> None:
         self.reports, theirs = os.pipe()
         ours_to_hold, self.lifeline = os.pipe()
         os.set_blocking(self.reports, False)
         told = json_format.dumps({**orders, "reports": theirs, "lifeline": ours_to_hold})
         try:
             self.running = subprocess.Popen(
-                [sys.executable, "-m", "penstock.cli.worker", told],
+                [sys.executable, "-m", program, told],
                 pass_fds=(theirs, ours_to_hold),
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
@@ -110,10 +110,14 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
-class _Pool:
+class Pool:
+    """Processes that run ``program``, each with the same orders."""
+
+    program = "penstock.cli.worker"
+
     def __init__(self, orders: dict[str, Any], processes: int, time_limit_s: float | None, json: bool) -> None:
         self._orders = orders
-        self._processes = [_Process(number + 1) for number in range(processes)]
+        self._processes = [Process(number + 1) for number in range(processes)]
         self._time_limit_s = time_limit_s
         self._json = json
         self._signals: list[int] = []
@@ -175,7 +179,7 @@ class _Pool:
         for process in self._processes:
             if process.running is None and not process.finished and time.monotonic() >= process.start_s:
                 try:
-                    process.start(self._orders)
+                    process.start(self.program, self._orders)
                 except OSError as error:  # too many processes, say: the others go on
                     again_s = self._restart(process)
                     text = f"it could not be started: {error}; tried again in {again_s:g} s"
@@ -185,7 +189,7 @@ class _Pool:
                 assert process.running is not None
                 self._log("started", process, quiet=True, pid=process.running.pid)
 
-    def _look_at(self, process: _Process) -> None:
+    def _look_at(self, process: Process) -> None:
         if process.running is None:
             return
         status = process.running.poll()  # before the last reports are read
@@ -199,13 +203,13 @@ class _Pool:
             process.over_time = True
             process.kill()
 
-    def _is_over_time(self, process: _Process) -> bool:
+    def _is_over_time(self, process: Process) -> bool:
         limit_s = self._time_limit_s
         return limit_s is not None and process.message is not None and time.monotonic() - process.began_s > limit_s
 
     # ------------------------------------------------------------ what workers say, and how they end
 
-    def _hear(self, process: _Process, report: dict[str, Any]) -> None:
+    def _hear(self, process: Process, report: dict[str, Any]) -> None:
         event = report.pop("event")
         if event == "began":
             process.message, process.began_s = report["id"], time.monotonic()
@@ -227,7 +231,7 @@ class _Pool:
             for other in self._processes:
                 other.stop()
 
-    def _ended(self, process: _Process, status: int) -> None:
+    def _ended(self, process: Process, status: int) -> None:
         if status in (0, UNUSABLE) or self._signals or self.unusable is not None:
             finds_nothing = self._orders["until_empty"] and process.said_finished
             process.finished = status == 0 and (self._orders["once"] or finds_nothing)
@@ -251,7 +255,7 @@ class _Pool:
         event = "over_time" if process.over_time else "crashed"
         self._log(event, process, text=text, status=status, message=process.message, again_s=again_s)
 
-    def _restart(self, process: _Process) -> float:
+    def _restart(self, process: Process) -> float:
         pause_s = min(BACKOFF_S * 2.0 ** min(process.crashes, 20), BACKOFF_S_MAX)
         process.start_s = time.monotonic() + pause_s
         process.crashes += 1
@@ -260,7 +264,7 @@ class _Pool:
     def _log(
         self,
         event: str,
-        process: _Process | None = None,
+        process: Process | None = None,
         *,
         text: str | None = None,
         quiet: bool = False,
@@ -329,7 +333,7 @@ def work(
     if time_limit is not None and time_limit <= 0:
         raise typer.BadParameter("--time-limit must be more than 0 seconds")
     open_queue(queue).close()  # restores it, if that is due, and says what is wrong with it before anything is started
-    pool = _Pool(
+    pool = Pool(
         {
             "queue": str(Path(queue).absolute()),
             "function": function,

@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import penstock
 from penstock.message import PENDING, Message
@@ -33,15 +33,20 @@ Report = Callable[..., None]
 Work = Callable[[Message], Any]
 
 
-def load(name: str) -> Work:
-    """``package.module:function``, as the program would import it that was started here."""
-    module, _, function = name.partition(":")
-    if not module or not function:
-        raise ValueError(f"{name!r} is not module:function")
+def named(name: str) -> Any:
+    """``package.module:object``, as the program would import it that was started here."""
+    module, _, inside = name.partition(":")
+    if not module or not inside:
+        raise ValueError(f"{name!r} is not module:name")
     sys.path.insert(0, os.getcwd())
     found: Any = importlib.import_module(module)
-    for part in function.split("."):
+    for part in inside.split("."):
         found = getattr(found, part)
+    return found
+
+
+def load(name: str) -> Work:
+    found = named(name)
     if not callable(found):
         raise TypeError(f"{name} cannot be called")
     work: Work = found
@@ -70,7 +75,7 @@ class Worker:
         try:
             work = load(self._orders["function"])
         except BaseException as error:
-            self._report("unusable", error=_line(error), trace=traceback.format_exc())
+            self._report("unusable", error=line(error), trace=traceback.format_exc())
             return UNUSABLE
         once = self._orders["once"]
         with penstock.open(self._orders["queue"]) as q:
@@ -102,7 +107,7 @@ class Worker:
             if message.wants_reply and message.state == PENDING:
                 message.reply(result)  # what is no body is an error of the function
         except Exception as error:
-            self._report("failed", id=message.id, error=_line(error), trace=traceback.format_exc())
+            self._report("failed", id=message.id, error=line(error), trace=traceback.format_exc())
             if message.state == PENDING:
                 _fail(message, error, self._delay_s(message))
         except BaseException:  # exit() in the function, say: with this process the message goes back
@@ -143,11 +148,11 @@ def _fail(message: Message, error: Exception, delay_s: float | None) -> None:
         pass
 
 
-def _line(error: BaseException) -> str:
+def line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _reporter(fd: int) -> Report:
+def reporter(fd: int) -> Report:
     def report(event: str, **fields: Any) -> None:
         try:
             line = json.dumps({"event": event, **fields}).encode() + b"\n"
@@ -159,7 +164,7 @@ def _reporter(fd: int) -> Report:
     return report
 
 
-def _watch(lifeline: int, worker: Worker) -> None:
+def _watch(lifeline: int, worker: Serving) -> None:
     """Nothing is ever written there: its end is the pool's end."""
     os.read(lifeline, 1)
     worker.stop()
@@ -183,9 +188,17 @@ class _Forks:
         self.in_parent()
 
 
-def main() -> int:
+class Serving(Protocol):
+    """One process of a pool, at its work until it is told to stop."""
+
+    def stop(self, *_: object) -> None: ...
+    def run(self) -> int: ...
+
+
+def serve(make: Callable[[dict[str, Any], Report], Serving]) -> int:
+    """Be what a pool has started, by its orders."""
     orders = json.loads(sys.argv[1])
-    worker = Worker(orders, _reporter(orders["reports"]))
+    worker = make(orders, reporter(orders["reports"]))
     for number in STOPS:
         signal.signal(number, worker.stop)
     forks = _Forks()
@@ -197,4 +210,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(Worker))

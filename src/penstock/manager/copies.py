@@ -332,13 +332,15 @@ def kept(draft: Draft, now_us: int) -> Kept:
 
 
 def entries_of(queue: TimeQueue, decision: Decision) -> list[Entry]:
-    drafts = []
-    for message in decision.messages:
-        options = dict(message.options)
-        if isinstance(options.get("backoff"), dict):
-            options["backoff"] = Backoff(**options["backoff"])
-        drafts.append(Draft(body=decode_body(message.codec, message.data), **options))
-    return list(queue._entries(drafts, {}))
+    return list(queue._entries([draft_of(message) for message in decision.messages], {}))
+
+
+def draft_of(message: Kept) -> Draft:
+    """The way back."""
+    options = dict(message.options)
+    if isinstance(options.get("backoff"), dict):
+        options["backoff"] = Backoff(**options["backoff"])
+    return Draft(body=decode_body(message.codec, message.data), **options)
 
 
 def _last(queue: TimeQueue, publisher: str) -> int:

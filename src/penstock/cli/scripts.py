@@ -1,0 +1,132 @@
+"""``penstock scripts``: runs the workers of an app of scripts, and shows its contexts."""
+
+from __future__ import annotations
+
+import json as json_format
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.exits import INTERRUPTED, NO_QUEUE, NOTHING, OK, TERMINATED, USAGE, Failure
+from penstock.cli.options import Json, examples
+from penstock.cli.output import flush, say
+from penstock.cli.values import span_s
+from penstock.cli.work import Pool, Process
+from penstock.scripts.contexts import shown
+from penstock.scripts.folder import SLOTS_MAX, Folder
+from penstock.scripts.worker import BATCH, BATCH_MAX
+
+EXAMPLES = examples(
+    "penstock scripts run shop.scripts:app --root queues --workers 4",
+    "penstock scripts run shop.scripts:app --root queues --until-empty --json",
+    "penstock scripts contexts shop --root queues",
+    "penstock scripts contexts shop --root queues --key example.com",
+)
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    run = "run"
+    contexts = "contexts"
+
+
+class ScriptsPool(Pool):
+    """The workers of an app. They report batches, not messages."""
+
+    program = "penstock.cli.scriptworker"
+
+    def _hear(self, process: Process, report: dict[str, Any]) -> None:
+        if report["event"] == "batch":
+            process.crashes = 0
+            self.counts["done"] += report["done"]
+            self._log(report.pop("event"), process, quiet=True, **report)
+        elif report["event"] == "failed":
+            self.counts["failed"] += 1
+            text = f"message {report['id']} of key {report['key']!r} failed: {report['error']}"
+            self._log(report.pop("event"), process, text=text, **report)
+        else:
+            super()._hear(process, report)
+
+
+def scripts(
+    action: Annotated[
+        Action,
+        typer.Argument(help="run: be the workers of an app. contexts: show what it keeps.", show_default=False),
+    ],
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP",
+            help="To run: MODULE:APP, found from the current directory. For its contexts: the app's name.",
+            show_default=False,
+        ),
+    ],
+    root: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the queues.")] = Path("."),
+    workers: Annotated[
+        int, typer.Option("--workers", "-w", min=1, max=SLOTS_MAX, help="Processes that share the work.")
+    ] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, max=BATCH_MAX, help="Messages that a worker takes, and stores, together.")
+    ] = BATCH,
+    lease: Annotated[
+        float | None,
+        typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while scripts run."),
+    ] = None,
+    retry_delay: Annotated[
+        float | None,
+        typer.Option(
+            parser=span_s,
+            metavar="TIME",
+            help="A message whose script raised waits so long. Else as long as its backoff says, or 1 s without one.",
+            show_default=False,
+        ),
+    ] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")] = False,
+    key: Annotated[str | None, typer.Option(help="Only the context of this key.", show_default=False)] = None,
+    json: Json = False,
+) -> int:
+    """Run the workers of an app of scripts, or show its contexts.
+
+    Each message changes its context, and has its follow-ups, once, whoever is killed. Ctrl-C and SIGTERM let every
+    worker finish the script that runs, store what is done and give back the rest; a second one stops them at once. The
+    log goes to standard error; with --json to standard output. Contexts are printed as lines of JSON.
+    """
+    if not root.is_dir():
+        raise Failure(f"{root}: there is no such folder of queues (--root)", NO_QUEUE)
+    if action is Action.contexts:
+        return _contexts(root, app, key)
+    if key is not None:
+        raise typer.BadParameter("--key is for contexts")
+    orders = {
+        "root": str(root.absolute()),
+        "function": app,
+        "batch": batch,
+        "lease": lease,
+        "retry_delay": retry_delay,
+        "until_empty": until_empty,
+        "once": False,
+        "quiet_stdout": json,
+    }
+    pool = ScriptsPool(orders, workers, None, json)
+    pool.run()
+    if pool.unusable is not None:
+        raise Failure(pool.unusable, USAGE)
+    if pool.ended_by is not None:
+        return INTERRUPTED if pool.ended_by == signal.SIGINT else TERMINATED
+    return OK
+
+
+def _contexts(root: Path, app: str, key: str | None) -> int:
+    if ":" in app:
+        raise Failure(f"{app}: contexts are found by the app's name, as in App({app.partition(':')[2]!r})", USAGE)
+    found = False
+    for context in shown(Folder(root.absolute(), app), key):
+        found = True
+        timers = {type: at.isoformat() for type, at in context["timers"].items()}
+        say(json_format.dumps({**context, "timers": timers}))
+    flush()
+    return OK if found or key is None else NOTHING

@@ -1,0 +1,112 @@
+"""Owns looking at the contexts of an app: a mapping of keys to states. Never changes one, and holds no worker up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Generic
+
+import msgspec
+
+from penstock.message import to_datetime
+from penstock.scripts.calling import States
+from penstock.scripts.context import State
+from penstock.scripts.folder import Folder
+from penstock.scripts.store import Store
+from penstock.timequeue.arguments import BUSY_S
+
+
+class Contexts(Mapping[str, State], Generic[State]):
+    """What is stored for each key, as of the moment of looking: each look is a new one."""
+
+    def __init__(self, app: str, root: str | os.PathLike[str], states: States) -> None:
+        self._states = states
+        self._folder = Folder(Path(os.path.abspath(root)), app)
+
+    def _opened(self) -> Store | None:
+        return open_store(self._folder) if self._folder.store.exists() else None
+
+    def __getitem__(self, key: str) -> State:
+        store = self._opened()
+        if store is None:
+            raise KeyError(key)
+        try:
+            kept = store.contexts([key]).get(key)
+        finally:
+            store.close()
+        if kept is None:
+            raise KeyError(key)
+        state: State = self._states.decode(key, kept.state)
+        return state
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self._all())
+
+    def items(self) -> ItemsView[str, State]:
+        """All of them, at one moment, read one by one."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[State]:
+        return _Values(self)
+
+    def decoded(self) -> Iterator[tuple[str, State]]:
+        return ((key, self._states.decode(key, kept.state)) for key, kept in self._all())
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        store = self._opened()
+        if store is None:
+            return
+        try:
+            yield from store.all_contexts()
+        finally:
+            store.close()
+
+    def __len__(self) -> int:
+        store = self._opened()
+        if store is None:
+            return 0
+        try:
+            return store.count()
+        finally:
+            store.close()
+
+    def timers(self, key: str) -> dict[str, datetime]:
+        """Those of a context that are set, and when."""
+        return next(iter(shown(self._folder, key)), {"timers": {}})["timers"]
+
+
+class _Items(ItemsView[str, State]):
+    def __init__(self, contexts: Contexts[State]) -> None:
+        super().__init__(contexts)
+        self._contexts = contexts
+
+    def __iter__(self) -> Iterator[tuple[str, State]]:
+        return self._contexts.decoded()
+
+
+class _Values(ValuesView[State]):
+    def __init__(self, contexts: Contexts[State]) -> None:
+        super().__init__(contexts)
+        self._contexts = contexts
+
+    def __iter__(self) -> Iterator[State]:
+        return (state for _, state in self._contexts.decoded())
+
+
+def open_store(folder: Folder) -> Store:
+    folder.require()
+    return Store(folder.store, busy_s=BUSY_S, read_only=True)
+
+
+def shown(folder: Folder, key: str | None = None) -> Iterator[dict[str, Any]]:
+    """Contexts as they are stored, whatever their type: key, state and timers; one of them, or all by key."""
+    store = open_store(folder)
+    try:
+        found = store.all_contexts() if key is None else iter(store.contexts([key]).items())
+        for name, kept in found:
+            timers = {type: to_datetime(timer.at_us) for type, timer in kept.timers.items()}
+            yield {"key": name, "state": msgspec.json.decode(kept.state), "timers": timers}
+    finally:
+        store.close()
