@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock.store import rig
+from penstock.timequeue import syncasking
 from tests.cli.conftest import Run, Start
 from tests.fault.test_group_commit import Watch
 
@@ -26,6 +27,13 @@ def heard(process: Any, event: str) -> dict[str, Any]:
         if found["event"] == event:
             return found
     raise AssertionError(f"it ended without {event}: {process.stderr.read()}")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client takes a component on a busy machine for one that does not answer."""
+    monkeypatch.setattr(syncasking, "RECEIPT_S", END_S)
+    monkeypatch.setattr(syncasking, "CONFIRM_S", END_S)
 
 
 @pytest.fixture
@@ -107,5 +115,5 @@ def test_one_that_was_killed_leaves_a_queue_that_works(start: Start, orders: pen
     process.wait()
     start_s = time.monotonic()
     orders.put(b"y")
-    assert time.monotonic() - start_s < 1 and orders.qsize() == 2
+    assert time.monotonic() - start_s < END_S and orders.qsize() == 2
     orders.close()

@@ -60,6 +60,20 @@ def forked(work: Callable[[], None]) -> int:
     return pid
 
 
+def forked_together(count: int, work: Callable[[Callable[[], None]], None]) -> list[int]:
+    """Children that each call what they are given when they are ready: it returns when all have been started."""
+    here, there = os.pipe()
+
+    def wait() -> None:
+        os.close(there)
+        assert os.read(here, 1) == b""  # it ends when nobody has the other end any more
+
+    children = [forked(lambda: work(wait)) for _ in range(count)]
+    os.close(here)
+    os.close(there)
+    return children
+
+
 def ended(pid: int, seconds: float = LONG_S) -> int:
     """The exit code of a child, which must end in time."""
     deadline = time.monotonic() + seconds
@@ -88,13 +102,14 @@ def durable(queue: Queues, **options: object) -> penstock.TimeQueue:
 def test_processes_share_syncs(queue: Queues, way: str) -> None:
     q = durable(queue, notify=way)
 
-    def produce() -> None:
+    def produce(wait: Callable[[], None]) -> None:
         rig.observe(Watch(lambda n: time.sleep(0.01)))
         with penstock.open(q.path) as mine:
+            wait()
             for i in range(20):
                 mine.put(b"%d" % i)
 
-    children = [forked(produce) for _ in range(6)]
+    children = forked_together(6, produce)
     assert [ended(pid) for pid in children] == [0] * 6
     stats = q.stats()
     assert (stats.waiting, stats.commits, stats.committed) == (120, 120, 120)

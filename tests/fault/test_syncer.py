@@ -21,6 +21,7 @@ import pytest
 import penstock
 from penstock.store import fifos, rig
 from penstock.store import layout as L
+from penstock.timequeue import syncasking
 from penstock.timequeue.commit import nothing
 from penstock.timequeue.puts import plain
 from penstock.timequeue.syncasking import CHANNELS_MAX, Asking, Channel
@@ -30,7 +31,7 @@ from penstock.timequeue.syncframes import Requests, answer_frame
 from penstock.timequeue.syncservice import SyncService
 from tests.conftest import Queues
 from tests.fault.processes import Child
-from tests.fault.test_group_commit import Watch, durable, ended, forked, until
+from tests.fault.test_group_commit import LONG_S, Watch, durable, ended, forked, forked_together, until
 
 PROMISED_S = 1.0  # whoever is not answered does without after so long
 SLACK_S = 2.0  # for a busy machine
@@ -40,6 +41,13 @@ SLACK_S = 2.0  # for a busy machine
 def unwatched() -> Iterator[None]:
     yield
     rig.observe(None)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client takes a component on a busy machine for one that does not answer."""
+    monkeypatch.setattr(syncasking, "RECEIPT_S", LONG_S)
+    monkeypatch.setattr(syncasking, "CONFIRM_S", 2 * LONG_S)
 
 
 @pytest.fixture
@@ -82,6 +90,7 @@ def bodies(q: penstock.TimeQueue) -> list[bytes]:
 # ---------------------------------------------------------------- serving
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("way", ["futex", "file"])
 def test_producers_of_many_processes_never_sync_themselves(
     queue: Queues, serve: Callable[..., Child], way: str
@@ -89,16 +98,17 @@ def test_producers_of_many_processes_never_sync_themselves(
     q = durable(queue, notify=way)
     syncer = serve(q, lambda _: rig.observe(Watch(lambda n: time.sleep(0.005))))
 
-    def produce() -> None:
+    def produce(wait: Callable[[], None]) -> None:
         rig.observe(Watch(no_sync))
         with penstock.open(q.path) as mine:
+            wait()
             for i in range(20):
                 mine.put(b"%d" % i)
             mine.put_many([b"a", b"b", b"c"])
             rig.observe(None)  # the next needs an index sync first, and closing is one
             mine.put_once(f"publisher-{os.getpid()}", 1, [b"d"])
 
-    children = [forked(produce) for _ in range(5)]
+    children = forked_together(5, produce)
     assert [ended(pid) for pid in children] == [0] * 5
     syncer.send_signal(signal.SIGTERM)
     syncs, served = syncer.hear()
@@ -108,6 +118,7 @@ def test_producers_of_many_processes_never_sync_themselves(
     assert stats.followed == 5 * 22
 
 
+@pytest.mark.usefixtures("patient")
 def test_threads_of_a_client_wait_side_by_side(queue: Queues, serve: Callable[..., Child]) -> None:
     q = durable(queue)
     serve(q, lambda _: rig.observe(Watch(lambda n: time.sleep(0.005))))
@@ -121,6 +132,7 @@ def test_threads_of_a_client_wait_side_by_side(queue: Queues, serve: Callable[..
     assert q.qsize() == 60 and q.stats().syncs < 50
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_event_loop_goes_on_and_its_process_syncs_nothing(queue: Queues, serve: Callable[..., Child]) -> None:
     q = durable(queue)
     serve(q)
@@ -134,6 +146,7 @@ def test_the_event_loop_goes_on_and_its_process_syncs_nothing(queue: Queues, ser
     assert sorted(m.body for m in q.browse()) == list(range(300))
 
 
+@pytest.mark.usefixtures("patient")
 def test_batches_over_several_data_files_and_around_the_end_of_the_ring(
     queue: Queues, serve: Callable[..., Child], tmp_path: Path
 ) -> None:
@@ -151,6 +164,7 @@ def test_batches_over_several_data_files_and_around_the_end_of_the_ring(
     assert q.stats().followed == 8
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_second_one_is_refused_and_may_serve_when_the_first_has_gone(
     queue: Queues, serve: Callable[..., Child]
 ) -> None:
@@ -207,6 +221,7 @@ def test_pipes_of_killed_clients_are_swept_up(queue: Queues, serve: Callable[...
     assert q.stats().followed == 3
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_forked_child_has_pipes_of_its_own(queue: Queues, serve: Callable[..., Child]) -> None:
     q = durable(queue)
     serve(q)
@@ -297,6 +312,7 @@ def test_stopped_at_every_step_the_component_holds_nobody_up(
     assert q.stats().followed >= 1, "it serves again"
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("step", range(1, CLIENT_STEPS + 1))
 def test_a_client_that_is_killed_or_stopped_at_any_step_holds_up_neither_the_component_nor_others(
@@ -700,6 +716,7 @@ def test_bytes_of_others_in_the_pipes_are_dropped(queue: Queues, serve: Callable
 # ---------------------------------------------------------------- a sync that fails
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_failed_sync_reaches_every_waiter_and_is_final(queue: Queues, serve: Callable[..., Child]) -> None:
     q = durable(queue)
 
