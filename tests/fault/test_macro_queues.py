@@ -224,7 +224,7 @@ def test_without_inotify_it_looks_now_and_then(tmp_path: Path) -> None:
     begun = time.monotonic()
     watches.wait(5)
     assert not watches.complete and watches.news() is None
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 4
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
@@ -258,7 +258,7 @@ def test_a_consumer_that_chooses_is_in_time_though_others_are_due(tmp_path: Path
     child.hear()
     time.sleep(0.1)
     put(tmp_path, names[0], type="wanted", delay=0.3)
-    assert 0 <= child.hear() < 0.3 + PROMPT_S / 3
+    assert 0 <= child.hear() < PROMPT_S
 
 
 def test_a_member_whose_files_were_replaced_wakes_its_consumers(tmp_path: Path, start: Start) -> None:
