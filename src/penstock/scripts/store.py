@@ -73,6 +73,7 @@ class Change(msgspec.Struct, frozen=True):
 
     done: Done
     key: str
+    seen: Kept | None  # what its script was given
     kept: Kept | None
     posts: list[tuple[str, str | None, Posted]]  # queue, the macro queue that it was chosen of, message
     unset: list[str]
@@ -234,7 +235,8 @@ class Store:
     ) -> tuple[set[str], list[Row], list[Placed]]:
         """All that these messages lead to, on disk when it returns; the ids of those that count, what is to be put for
         them, and the messages of timers that are set no longer. A message that is done already, or is not ours any
-        more, does not count: somebody else has done it, or will.
+        more, does not count: somebody else has done it, or will. Nor does one whose context is not the one that its
+        script was given: a worker that was stopped in here, past its lease, has stored what it did to it.
 
         Asked inside the transaction, which one worker at a time has: whoever gets a message after its lease ended sees
         here what was decided before.
@@ -243,7 +245,17 @@ class Store:
             known = {
                 row[0] for row in self._asked("SELECT id FROM done WHERE id IN", [each.done.id for each in changes])
             }
-            counted = [each for each in changes if each.done.id not in known and each.is_ours()]
+            there = {
+                key: Kept(state, _decode_timers(timers))
+                for key, state, timers in self._asked(
+                    "SELECT key, state, timers FROM context WHERE key IN", [each.key for each in changes]
+                )
+            }
+            counted = [
+                each
+                for each in changes
+                if each.done.id not in known and there.get(each.key) == each.seen and each.is_ours()
+            ]
             self._tidy()
             self._keep(counted, now_us)
             self._db.executemany(

@@ -24,7 +24,7 @@ from penstock.codec import decode_body
 from penstock.errors import BodyTooLarge, LeaseLost, Misuse, NoScript, PenstockError
 from penstock.manager import QueueManager
 from penstock.message import DONE, PENDING, Message
-from penstock.scripts.calling import Outcome, Stale, call
+from penstock.scripts.calling import Kept, Outcome, Stale, call
 from penstock.scripts.folder import Folder, Slots
 from penstock.scripts.leasekeeper import LeaseKeeper
 from penstock.scripts.outbox import Outbox
@@ -65,7 +65,7 @@ class Counts(msgspec.Struct):
     letters: int = 0  # that no script is for
     dropped: int = 0  # of timers that were cancelled or set anew
     again: int = 0  # that were done before, and only acknowledged
-    lost: int = 0  # whose lease ended while they were worked on: somebody else does them
+    lost: int = 0  # whose lease ended while they were worked on, or whose context changed: they are done anew
 
 
 class _Batch:
@@ -239,7 +239,7 @@ class Worker:
                     made.acks.append(message)
                     self.counts.done += 1
                 else:
-                    made.changes.append((message, self._change(message, outcome, now_us)))
+                    made.changes.append((message, self._change(message, kept, outcome, now_us)))
             except Stale:
                 made.acks.append(message)
                 self.counts.dropped += 1
@@ -258,7 +258,7 @@ class Worker:
         else:
             made.acks.append(message)
 
-    def _change(self, message: Message, outcome: Outcome, now_us: int) -> Change:
+    def _change(self, message: Message, seen: Kept | None, outcome: Outcome, now_us: int) -> Change:
         """What can fail for a reason of the script's fails here, before anything is stored."""
         home: Any = message._receiver
         options = home._mine().options
@@ -269,6 +269,7 @@ class Worker:
         return Change(
             done=Done(message.id, options.uuid, message.slot, message.number, outcome.answer),
             key=str(message.key),
+            seen=seen,
             kept=outcome.kept,
             posts=[post for each in outcome.follow_ups for post in self._targets.posts(each, now_us)],
             unset=outcome.unset,
@@ -280,14 +281,18 @@ class Worker:
             self._slots.mine, [change for _, change in made.changes], self._clock.wall_us(), self._targets.room
         )
         self._left = self._outbox.publish(rows)
+        void: list[Message] = []
         for message, change in made.changes:
             if change.done.id not in counted:
                 self.counts.lost += 1
-                log.warning("%s: its lease ended while its script ran: what that did does not count", message.id)
+                log.warning("%s: a lease of its key ended while its script ran: that does not count", message.id)
+                void.append(message)
             elif change.done.answer is not None:
                 made.replies.append((message, change.done.answer))
             else:
                 made.acks.append(message)
+        if void:
+            self._input.unget(void)  # one that is ours all the same comes again at once
         self.counts.done += len(counted)
         self._unsettled += len(counted)
         return placed
