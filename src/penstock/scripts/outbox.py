@@ -32,13 +32,14 @@ class Outbox:
         self._store = store
         self._targets = targets
         self._now_us = now_us
+        self.stuck: dict[str, Exception] = {}  # by queue, why it did not take what was published last
         self._said: dict[str, str] = {}  # by queue, the last error: each is said once
 
     def publish(self, rows: Iterable[Row]) -> list[Row]:
         """Put all that can be put now; what is left. Of one queue nothing is put out of turn: it knows the last number,
         and would take what comes later with a lower one for known."""
         left: list[Row] = []
-        stuck: dict[str, Exception] = {}
+        stuck = self.stuck = {}
         for row in rows:
             if row.queue not in stuck:
                 error = self._tried(row)

@@ -91,6 +91,9 @@ class Targets:
         if len(message.data) + said + MARGIN_BYTES > limit:
             raise BodyTooLarge(queue.name, body_bytes=len(message.data), limit_bytes=limit)
 
+    def uuid(self, name: str) -> str:
+        return plain(self.open(name))._mine().options.uuid
+
     def room(self, name: str) -> tuple[int, int]:
         """How many messages and bytes are put into a queue at once."""
         options = plain(self.open(name))._mine().options

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from penstock.codec import decode_body
-from penstock.errors import BodyTooLarge, LeaseLost, Misuse, NoScript, PenstockError
+from penstock.errors import BodyTooLarge, LeaseLost, Misuse, NoScript, PenstockError, QueueFull
 from penstock.manager import QueueManager
 from penstock.message import DONE, PENDING, Message
 from penstock.scripts.calling import Kept, Outcome, Stale, call
@@ -49,6 +49,7 @@ NAP_S = 0.5  # so often a worker that waits looks whether it is to stop
 TEND_S = 2.0  # so often what others left is looked for
 SETTLE_S = 10.0  # messages that are done are forgotten so often,
 SETTLE_AFTER = 2000  # or after so many of them
+LEFT_MAX = 10_000  # follow-ups that may wait for room in the input while its messages are worked on: in memory
 RETRY_S = 1.0  # so long waits a message that failed and has no backoff
 NO_SCRIPT = "no script"  # the reason of dead letters that no script is for
 
@@ -176,6 +177,8 @@ class Worker:
                 self._work(batch)
             else:
                 self._store.tidy()
+                if self._left:
+                    self._outbox.wait(lambda: self._stopped)
         except BaseException:
             self._interrupted = True
             self._taking.give_back()
@@ -185,16 +188,27 @@ class Worker:
         return count
 
     def _put_left(self) -> bool:
-        """Follow-ups that a queue would not take, or that an interrupt has left: nothing else is done before them, and
-        none gets a higher number."""
+        """Follow-ups that a queue would not take, or that an interrupt has left: nothing else is done before them,
+        unless they wait for room that only workers make."""
         if self._interrupted:
             self._left = self._store.outbox(self._slots.mine)
             self._interrupted = False
         if self._left:
             self._left = self._outbox.publish(self._left)
-            if self._left:
+            if self._left and not self._makes_room():
                 self._outbox.wait(lambda: self._stopped)
-        return not self._left
+                return False
+        return True
+
+    def _makes_room(self) -> bool:
+        """Whether all that is left waits for room in the input: nobody would make any if workers waited, too."""
+        if sum(len(row.messages) for row in self._left) > LEFT_MAX:
+            return False
+        homes = {home._mine().options.uuid for home in self._taking.homes()}
+        return all(
+            isinstance(self._outbox.stuck.get(row.queue), QueueFull) and self._targets.uuid(row.queue) in homes
+            for row in self._left
+        )
 
     # ------------------------------------------------------------ one batch
 
@@ -280,7 +294,7 @@ class Worker:
         counted, rows, placed = self._store.apply(
             self._slots.mine, [change for _, change in made.changes], self._clock.wall_us(), self._targets.room
         )
-        self._left = self._outbox.publish(rows)
+        self._left = self._outbox.publish([*self._left, *rows])
         void: list[Message] = []
         for message, change in made.changes:
             if change.done.id not in counted:
