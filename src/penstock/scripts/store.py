@@ -122,6 +122,8 @@ class Store:
             raise
         self._published: list[Row] = []  # to be removed with the next transaction
         self._placed: list[Placed] = []
+        self._unset: list[Placed] = []  # found by the transaction that is under way
+        self._stale: list[Placed] = []
 
     def _prepare(self, read_only: bool) -> None:
         if not read_only:
@@ -359,13 +361,32 @@ class Store:
         self._db.executemany(
             "DELETE FROM outbox WHERE slot = ? AND number = ?", [(row.slot, row.number) for row in self._published]
         )
+        if self._placed:
+            self._place()
+
+    def _place(self) -> None:
+        """Where the messages of timers are. Another worker may have cancelled or replaced a timer since, not knowing
+        of its message: it is to go now, and what is known of the new one stays."""
+        asked = self._asked("SELECT key, timers FROM context WHERE key IN", list({each.key for each in self._placed}))
+        standing = {timer.id for _, timers in asked for timer in _decode_timers(timers).values()}
+        self._unset = [each for each in self._placed if each.timer not in standing]
         self._db.executemany(
             "INSERT OR REPLACE INTO placed VALUES (?, ?, ?, ?, ?)",
-            [(each.key, each.type, each.timer, each.queue, each.message) for each in self._placed],
+            [
+                (each.key, each.type, each.timer, each.queue, each.message)
+                for each in self._placed
+                if each.timer in standing
+            ],
         )
 
     def _tidied(self) -> None:
-        self._published, self._placed = [], []
+        self._stale += self._unset
+        self._published, self._placed, self._unset = [], [], []
+
+    def stale(self) -> list[Placed]:
+        """Messages of timers that were unset before it was known where they are: to be cancelled. Told once."""
+        found, self._stale = self._stale, []
+        return found
 
 
 def _done(row: tuple[Any, ...]) -> Done:

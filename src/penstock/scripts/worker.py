@@ -179,6 +179,7 @@ class Worker:
                 self._store.tidy()
                 if self._left:
                     self._outbox.wait(lambda: self._stopped)
+            self._outbox.cancel(self._store.stale())
         except BaseException:
             self._interrupted = True
             self._taking.give_back()
@@ -392,6 +393,7 @@ class Worker:
             try:
                 self._settle()
                 self._store.tidy()
+                self._outbox.cancel(self._store.stale())
             except (PenstockError, OSError) as error:  # the next worker does
                 log.warning("%s: what is done is not forgotten yet: %s", self._app.name, error)
 
