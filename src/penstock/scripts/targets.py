@@ -59,19 +59,24 @@ class Targets:
         target._gate.check("put_once")
         message = kept(follow_up.draft, now_us)
         posts: list[Post] = []
-        for queue, via in self._chosen(name, target):
+        for queue, via in self._chosen(target.called, target, follow_up.draft.dedup_id):
             self._check(queue, message)
             posts.append((queue, via, Posted(message, follow_up.timer)))
         return posts
 
-    def _chosen(self, name: str, target: ManagedQueue) -> list[tuple[str, str | None]]:
+    def _chosen(self, name: str, target: ManagedQueue, dedup_id: str | None) -> list[tuple[str, str | None]]:
+        """The queues that one goes to, and the macro queue if another member will do. By the name that the manager
+        calls it, never its UUID, since a row that waits holds back those of its name. One with a dedup id waits for
+        the member where it meets what was put of its id."""
         if not isinstance(target._inner, MacroQueue):
             return [(name, None)]
         macro = target._inner
-        route = next(macro._sending.routes(macro._mine(), None), None)
+        route = next(macro._sending.routes(macro._mine(), dedup_id), None)
         if route is None:
             raise QueueInactive(name, call="a follow-up: no member takes messages now, and it")
-        return [(leaf.name, None if route.copies is not None else name) for leaf in route.leaves]
+        return [
+            (leaf.name, None if route.copies is not None or dedup_id is not None else name) for leaf in route.leaves
+        ]
 
     def others(self, macro: str, but: str) -> Iterator[str]:
         """Members that a message may go to instead of this one."""
