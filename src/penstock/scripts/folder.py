@@ -100,7 +100,22 @@ class Slots(_Bytes):
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder.path / SLOTS)
         self._app = folder.app
-        self.mine = self._first()
+        self._mine = self._first()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is closed, as in the child of a fork: there the slot is its parent's."""
+        return self._fd < 0
+
+    def require(self) -> None:
+        """Two processes with one slot would give two batches one number."""
+        if self.lost:
+            raise Misuse(f"{self._app}: this worker is closed, or that of the process that forked; make another one")
+
+    @property
+    def mine(self) -> int:
+        self.require()
+        return self._mine
 
     def _first(self) -> int:
         for slot in range(SLOTS_MAX):

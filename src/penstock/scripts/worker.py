@@ -165,6 +165,7 @@ class Worker:
     def step(self, wait: float = 0.0) -> int:
         """Work on the messages that are due, of each key one and one batch at most; how many. Waits so many seconds for
         the first."""
+        self._slots.require()
         try:
             if not self._put_left():
                 return 0
@@ -388,6 +389,8 @@ class Worker:
     def close(self) -> None:
         """Give back what was not begun, and leave. What could not be put yet is put by the next worker."""
         with self._opened:
+            if self._slots.lost:  # in the child of a fork: all is the parent's
+                return
             self._keeper.close()
             self._taking.give_back()
             try:
