@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.codec import encode_meta
 from penstock.errors import Corrupt, PenstockError, QueueBusy, WrongFormat
 from penstock.manager.copies import Kept as KeptMessage
 from penstock.scripts.calling import Kept
@@ -22,6 +23,7 @@ from penstock.store import rig
 from penstock.store.files import sync_directory
 
 FORMAT = 1
+RECORD_BYTES = 256  # what a record says beside body, type, key and headers, as a rule
 ASKED_AT_ONCE = 500  # values in one question: SQLite has a limit of 999 in old builds
 
 SCHEMA = """
@@ -394,15 +396,22 @@ def _done(row: tuple[Any, ...]) -> Done:
     return Done(id, queue, place, number, None if codec is None else (codec, reply))
 
 
+def stored_bytes(message: KeptMessage) -> int:
+    """About what it takes in a queue: headers may be longer than the body."""
+    said = encode_meta(*(message.options.get(name) for name in ("type", "key", "headers")))
+    return len(message.data) + len(said) + RECORD_BYTES
+
+
 def parts(messages: list[Posted], most: int, most_bytes: int) -> Iterator[list[Posted]]:
     """What is put at once: so many messages and bytes at most, that a queue which is not empty may take them."""
     some: list[Posted] = []
     size_bytes = 0
     for each in messages:
-        size_bytes += len(each.message.data)
+        each_bytes = stored_bytes(each.message)
+        size_bytes += each_bytes
         if some and (len(some) >= most or size_bytes > most_bytes):
             yield some
-            some, size_bytes = [], len(each.message.data)
+            some, size_bytes = [], each_bytes
         some.append(each)
     if some:
         yield some
