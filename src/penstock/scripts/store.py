@@ -167,8 +167,8 @@ class Store:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         rig.effect(rig.WRITE, str(self._path))
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        try:  # an interrupt that came while it waited is raised when it has begun
+            self._db.execute("BEGIN IMMEDIATE")
             yield
             rig.effect(rig.SYNC, str(self._path))
             self._db.execute("COMMIT")
