@@ -95,7 +95,16 @@ def _outcome(
     if not context._ended:
         try:
             state = states.encode(context.state)
-        except (TypeError, ValueError, OverflowError, UnicodeEncodeError, RecursionError) as error:
+            if state != was:
+                states.decode_json(state)  # as it is for the next message of its key
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            UnicodeEncodeError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as error:
             raise Misuse(f"{app}: the context {context.key!r} cannot be stored: {error}") from error
         if state == was and timers is before and not context._follow_ups and given._answer is None:
             return None

@@ -349,10 +349,10 @@ class Worker:
             delay_s = RETRY_S
         with contextlib.suppress(LeaseLost):
             if message.state == PENDING:
-                message.fail(error, delay=delay_s)
+                message.fail(_text(error), delay=delay_s)
 
     def _tell(self, message: Message, error: Exception) -> None:
-        line = " ".join(f"{type(error).__name__}: {error}".split())
+        line = " ".join(_text(error).split())
         if self._report is not None:
             trace = "".join(traceback.format_exception(error))
             self._report("failed", id=message.id, key=message.key, type=message.type, error=line, trace=trace)
@@ -407,6 +407,14 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _text(error: Exception) -> str:
+    """An error's own text is a program's code, which may fail, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as another:
+        return f"{type(error).__name__}, whose text cannot be had: {type(another).__name__}"
 
 
 def _span_of(message: Message) -> contextlib.AbstractContextManager[Any]:
