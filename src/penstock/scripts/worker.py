@@ -171,7 +171,7 @@ class Worker:
                 return 0
             self._tend()
             batch = self._taking.take(wait)
-            for message in batch:
+            for message in self._taking.in_hand():  # parked ones, too
                 if message._special:
                     self._keeper.mind(message)
             if batch:
