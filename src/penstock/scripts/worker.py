@@ -77,6 +77,7 @@ class _Batch:
         self.acks: list[Message] = []
         self.replies: list[tuple[Message, tuple[int, bytes]]] = []
         self.failed: list[tuple[Message, Exception]] = []
+        self.again = False  # whether some were done before
 
 
 class Worker:
@@ -216,6 +217,9 @@ class Worker:
 
     def _work(self, batch: list[Message]) -> None:
         made = self._call_all(batch)
+        if made.again:  # follow-ups of the dead come before those of the next of a key, which waits for our ack
+            for slot in self._store.slots():
+                self._put_for(slot)
         placed: list[Placed] = []
         if made.changes:
             placed = self._apply(made)
@@ -269,6 +273,7 @@ class Worker:
     def _again(self, made: _Batch, message: Message, done: Done) -> None:
         """Its worker died, or its lease ended, before it was acknowledged."""
         self.counts.again += 1
+        made.again = True
         if done.answer is not None:
             made.replies.append((message, done.answer))
         else:
@@ -367,17 +372,19 @@ class Worker:
         if now_s >= self._tend_at_s:
             self._tend_at_s = now_s + TEND_S
             for slot in self._store.slots():
-                self._inherit(slot)
+                self._put_for(slot, and_settle=True)
         if self._unsettled >= SETTLE_AFTER or now_s >= self._settle_at_s:
             self._settle_at_s = now_s + SETTLE_S
             self._settle()
 
-    def _inherit(self, slot: int) -> None:
+    def _put_for(self, slot: int, *, and_settle: bool = False) -> None:
+        """What the worker of this slot left, if it is dead."""
         with self._slots.of_the_dead(slot) as free:
             if free:
                 self._outbox.publish(self._store.outbox(slot))
                 self._store.tidy()
-                settle(self._store, slot, self._taking.homes())
+                if and_settle:
+                    settle(self._store, slot, self._taking.homes())
 
     def _settle(self) -> None:
         self._unsettled = 0
