@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sqlite3
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -321,6 +322,25 @@ def test_the_message_of_an_old_timer_that_comes_all_the_same_is_dropped(root: Ro
     assert root.run().done == 1 and root.contexts["ann"].reminded == 1
 
 
+def test_messages_of_timers_that_several_workers_set_anew_do_not_pile_up(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.after(60, "reminder")
+
+    @root.app.script("reminder")
+    def reminder(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.reminded += 1
+
+    with root.worker() as first, root.worker() as second:
+        for worker in (first, second) * 4:
+            root.put()
+            assert worker.step() == 1
+    assert root.input.qsize() == root.rows("placed") == 1
+    root.clock.advance(61)
+    counts = root.run()
+    assert (counts.done, counts.dropped) == (1, 0) and root.contexts["ann"].reminded == 1
+
+
 def test_a_script_replies_to_whoever_asked(root: Root) -> None:
     @root.app.script("text")
     def text(context: Context[Customer], message: ScriptMessage) -> None:
@@ -380,6 +400,41 @@ def test_a_script_that_raises_changes_nothing_and_its_message_becomes_a_dead_let
     (letter,) = root.letters()
     assert letter.body == "bad" and letter.reason == "max_attempts" and letter.error == "ValueError: no such customer"
     assert root.contexts == {"bob": Customer(texts=["fine"])} and root.bodies() == [] and root.input.qsize() == 0
+
+
+def test_an_error_that_has_no_text_is_a_failure_like_any_other(root: Root) -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        raise Wordless
+
+    root.put(max_attempts=1)
+    assert root.run().failed == 1
+    (letter,) = root.letters()
+    assert letter.error.startswith("Wordless")
+
+
+def test_a_state_that_could_not_be_read_again_is_a_failure_of_the_message_that_made_it(root: Root) -> None:
+    @dataclasses.dataclass
+    class Mean:
+        mean: float = 0.0
+
+    app = App("mean", input="input", context=Mean)
+
+    @app.script("text")
+    def text(context: Context[Mean], message: ScriptMessage) -> None:
+        context.state.mean += float(message.body)
+
+    root.put(1)
+    root.put("nan", max_attempts=1)
+    root.put(2)
+    counts = app.run(root.path, until_empty=True, clock=root.clock)
+    assert (counts.done, counts.failed) == (2, 1) and app.contexts(root.path)["ann"] == Mean(3.0)
+    (letter,) = root.letters()
+    assert "cannot be stored" in letter.error
 
 
 def test_a_message_without_a_script_or_without_a_key_is_a_dead_letter_at_once_and_can_be_brought_back(
@@ -526,6 +581,56 @@ def test_a_full_input_does_not_block_the_follow_ups_of_its_own_messages(root: Ro
     assert len(root.contexts) == 64 and root.input.qsize() == 0
 
 
+def test_an_input_that_others_keep_full_is_worked_on_while_its_follow_ups_wait(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.put("next", type="next")
+
+    @root.app.script("next")
+    def following(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.reminded += 1
+
+    with root.worker(batch_s=60) as worker:
+        for _ in range(3):
+            root.input.put_many([penstock.Draft(body=None, type="text", key=f"k{n}") for n in range(64)])
+            assert worker.step() == 64 and worker.waits
+        worker.run(until_empty=True)
+    assert root.contexts == {f"k{n}": Customer(reminded=3) for n in range(64)} and root.input.qsize() == 0
+
+
+def test_follow_ups_to_one_queue_by_name_and_by_uuid_are_put_in_one_order(root: Root) -> None:
+    uuid = str(root.manager.find("output").uuid)
+
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        for n in range(4):
+            context.put(n, to="output")
+        context.put(4, to=uuid)
+
+    root.output.put_many(["in the way"] * 62)
+    root.put()
+    with root.worker() as worker:
+        assert worker.step() == 1 and worker.waits
+        for message in root.output.get_many(64):
+            message.ack() if message.body == "in the way" else message.release()
+        worker.step()
+        assert root.bodies() == [0, 1, 2, 3, 4] and not worker.waits
+
+
+def test_follow_ups_whose_headers_are_larger_than_a_queue_wait_for_room_one_after_the_other(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        for n in range(3):
+            context.put(n, to="output", headers={"long": "x" * 25_000})
+
+    root.put()
+    with root.worker() as worker:
+        assert worker.step() == 1 and root.bodies() == [0, 1]
+        root.output.ack_many(root.output.get_many(2))
+        worker.step()
+        assert root.bodies() == [2] and not worker.waits
+
+
 # ---------------------------------------------------------------- macro queues
 
 
@@ -587,6 +692,31 @@ def test_follow_ups_to_a_macro_queue_go_where_there_is_room(macro: Root) -> None
     assert macro.contexts == {f"k{n}": Customer(texts=["asked"]) for n in range(5)}
 
 
+def test_follow_ups_to_a_macro_queue_with_one_dedup_id_are_put_once(macro: Root) -> None:
+    @macro.app.script("pay")
+    def pay(context: Context[Customer], message: ScriptMessage) -> None:
+        context.put("paid", to="payments", dedup_id="invoice 1")
+
+    for name in ("a", "b"):
+        macro.manager.create(name, **SMALL)
+    macro.manager.create_macro("payments", ["a", "b"], producing="round-robin")
+    for n in range(4):
+        macro.put(type="pay", key=f"k{n}")
+    assert macro.run(batch=1).done == 4
+    with macro.manager.open("payments", clock=macro.clock) as payments:
+        assert [message.body for message in payments.browse()] == ["paid"]
+
+
+def test_the_lease_of_a_message_whose_key_another_worker_has_is_kept(macro: Root) -> None:
+    with macro.worker() as first, macro.worker() as second:
+        macro.put("in hand")
+        assert len(first._taking.take(0)) == 1
+        with macro.manager.open("urgent", clock=macro.clock) as urgent:
+            urgent.put("waits", type="text", key="ann", lease=5)
+        assert second.step() == 0 and second.waits
+        assert second._keeper._shortest_s == 5
+
+
 def test_a_follow_up_to_a_macro_queue_that_copies_goes_to_all_of_its_members(macro: Root) -> None:
     @macro.app.script("tell")
     def tell(context: Context[Customer], message: ScriptMessage) -> None:
@@ -606,18 +736,20 @@ def test_a_follow_up_to_a_macro_queue_that_copies_goes_to_all_of_its_members(mac
 
 
 class KilledAfterStoring:
-    """Ends this process between the transaction of the store and whatever follows it."""
+    """Ends this process between the transaction of the store and whatever follows it in its thread. Another one may
+    write while SQLite commits."""
 
     def __init__(self, store: Path) -> None:
         self._store = str(store)
-        self._stored = False
+        self._stored_by = 0
 
     def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
         self.store("", 0, 0)
-        self._stored = kind == rig.SYNC and target == self._store
+        if kind == rig.SYNC and target == self._store:
+            self._stored_by = threading.get_ident()
 
     def store(self, path: str, index: int, value: int) -> None:
-        if self._stored:
+        if self._stored_by == threading.get_ident():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -684,6 +816,31 @@ def test_a_done_message_that_was_brought_back_from_the_dead_letters_is_only_ackn
     assert root.input.redrive() == 1
     assert root.run().again == 1 and root.contexts == {"ann": Customer(texts=["once"])}
     assert root.rows("done") == 0
+
+
+def test_a_done_message_that_was_moved_to_another_member_is_only_acknowledged(macro: Root) -> None:
+    macro.put("once")
+    killed_after_storing(macro)
+    with macro.manager.open("urgent", clock=macro.clock) as urgent:
+        (message,) = macro.input.get_many(1)
+        message.move(to=urgent._inner)
+    counts = macro.run()
+    assert (counts.again, counts.done) == (1, 0) and macro.contexts == {"ann": Customer(texts=["once"])}
+    assert macro.rows("done") == 0
+
+
+def test_follow_ups_of_a_worker_that_died_are_put_before_those_of_the_next_of_its_key(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.put(message.body, to="output")
+
+    with root.worker() as worker:
+        worker.step()  # has looked for what others left, and will not so soon
+        root.put("first")
+        root.put("second")
+        killed_after_storing(root)
+        assert worker.step() == 1 and worker.step() == 1
+        assert worker.counts.again == 1 and root.bodies() == ["first", "second"]
 
 
 def test_a_script_that_exits_counts_as_an_attempt(root: Root) -> None:
@@ -753,6 +910,30 @@ def test_a_lease_that_ended_while_the_script_ran_makes_its_outcome_void(root: Ro
         assert worker.step() == 1
         assert worker.counts.lost == 1 and worker.counts.done == 0
     assert root.contexts == {"ann": Customer(texts=["attempt 2"])} and root.bodies() == [2]
+
+
+def test_a_context_that_a_worker_past_its_lease_has_stored_is_not_overwritten(root: Root) -> None:
+    """It was stopped in its transaction, when it had asked whether the message is its own. Meanwhile the next of the
+    key was given to another one."""
+    stopped: list[Any] = []
+
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append(message.body)
+        if message.body == "second" and stopped:
+            change = msgspec.structs.replace(stopped.pop(), is_ours=lambda: True)
+            counted, *_ = first._store.apply(first._slots.mine, [change], root.clock.wall_us(), first._targets.room)
+            assert len(counted) == 1
+
+    root.put("first", max_attempts=1)
+    root.put("second")
+    with root.worker() as first, root.worker() as second:
+        ((_, change),) = first._call_all(first._taking.take(0)).changes
+        stopped.append(change)
+        root.clock.advance(1000)
+        assert second.step() == 1 and second.counts.lost == 1
+        assert second.step() == 1 and second.counts.done == 1
+    assert root.contexts == {"ann": Customer(texts=["first", "second"])}
 
 
 def test_a_message_that_was_delivered_before_is_worked_on_alone(root: Root) -> None:
@@ -837,6 +1018,24 @@ def test_the_child_of_a_fork_does_not_keep_its_parent_s_locks(tmp_path: Path) ->
         os.close(fd)
 
 
+def test_a_worker_is_not_used_by_the_child_of_a_fork(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.put(message.body, to="output")
+
+    root.put("once")
+    with root.worker() as worker:
+
+        def use() -> None:
+            with pytest.raises(Misuse, match="forked"):
+                worker.step()
+            worker.close()
+
+        assert in_child(use) == 0
+        assert worker.step() == 1
+    assert root.bodies() == ["once"]
+
+
 def test_slots_and_keys_are_locked_for_others_and_free_with_their_holder(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "shop")
     folder.make()
@@ -862,6 +1061,33 @@ def test_a_store_that_somebody_holds_is_busy(tmp_path: Path) -> None:
     with first._transaction(), pytest.raises(penstock.QueueBusy, match=r"contexts\.sqlite"):
         second.forget_done(["a"])
     second.forget_done(["a"])
+    first.close()
+    second.close()
+
+
+def test_an_interrupt_while_a_transaction_waits_to_begin_leaves_none_open(tmp_path: Path) -> None:
+    class Interrupted:
+        """As Ctrl-C while SQLite waits: Python raises it when the call has returned."""
+
+        def __init__(self, db: sqlite3.Connection) -> None:
+            self._db = db
+
+        def execute(self, statement: str) -> None:
+            self._db.execute(statement)
+            if statement.startswith("BEGIN"):
+                raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._db, name)
+
+    path = tmp_path / "contexts.sqlite"
+    first, second = Store(path, busy_s=0.05), Store(path, busy_s=0.05)
+    first._db, whole = Interrupted(first._db), first._db  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        first.forget_done(["a"])
+    first._db = whole
+    second.forget_done(["a"])
+    first.forget_done(["a"])
     first.close()
     second.close()
 
