@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
 import signal
 import sqlite3
@@ -753,9 +754,11 @@ class KilledAfterStoring:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed_after_storing(root: Root) -> None:
+def killed_after_storing(root: Root, *, slot: int = 0) -> None:
     def work() -> None:
+        others = [root.worker() for _ in range(slot)]
         with root.worker() as worker:
+            assert worker._slots.mine == slot == len(others)
             rig.observe(KilledAfterStoring(Folder(root.path, "shop").store))
             worker.step()
 
@@ -834,11 +837,11 @@ def test_follow_ups_of_a_worker_that_died_are_put_before_those_of_the_next_of_it
     def text(context: Context[Customer], message: ScriptMessage) -> None:
         context.put(message.body, to="output")
 
+    root.put("first")
+    root.put("second")
+    killed_after_storing(root, slot=1)
     with root.worker() as worker:
-        worker.step()  # has looked for what others left, and will not so soon
-        root.put("first")
-        root.put("second")
-        killed_after_storing(root)
+        worker._tend_at_s = math.inf  # as if it had just looked for what others left
         assert worker.step() == 1 and worker.step() == 1
         assert worker.counts.again == 1 and root.bodies() == ["first", "second"]
 
@@ -1030,6 +1033,8 @@ def test_a_worker_is_not_used_by_the_child_of_a_fork(root: Root) -> None:
             with pytest.raises(Misuse, match="forked"):
                 worker.step()
             worker.close()
+            with pytest.raises(Misuse, match="fork first"):
+                root.worker()  # SQLite would do without locks
 
         assert in_child(use) == 0
         assert worker.step() == 1

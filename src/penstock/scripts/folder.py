@@ -110,7 +110,7 @@ class Slots(_Bytes):
     def require(self) -> None:
         """Two processes with one slot would give two batches one number."""
         if self.lost:
-            raise Misuse(f"{self._app}: this worker is closed, or that of the process that forked; make another one")
+            raise Misuse(f"{self._app}: this worker is closed, or that of the process that forked this one")
 
     @property
     def mine(self) -> int:

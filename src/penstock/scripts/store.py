@@ -7,6 +7,7 @@ when it returns. Whoever finds a message done does nothing but acknowledge it. N
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Any
 import msgspec
 
 from penstock.codec import encode_meta
-from penstock.errors import Corrupt, PenstockError, QueueBusy, WrongFormat
+from penstock.errors import Corrupt, Misuse, PenstockError, QueueBusy, WrongFormat
 from penstock.manager.copies import Kept as KeptMessage
 from penstock.scripts.calling import Kept
 from penstock.scripts.context import Timer
 from penstock.store import rig
 from penstock.store.files import sync_directory
+from penstock.timequeue import forking
 
 FORMAT = 1
 RECORD_BYTES = 256  # what a record says beside body, type, key and headers, as a rule
@@ -99,28 +101,39 @@ _decode_timers = msgspec.msgpack.Decoder(dict[str, Timer]).decode
 Rooms = Callable[[str], tuple[int, int]]  # of a queue: how many messages, and how many bytes, are put at once
 
 
+# By file, connections that were open when this process was forked. SQLite takes the parent's locks for its own here:
+# who opened the file again would have none, and lose what it stores when the parent closes. They are never closed.
+_inherited: dict[str, list[sqlite3.Connection]] = {}
+
+
 class Store:
     """The file, opened by one worker, or by somebody who only looks."""
 
     def __init__(self, path: Path, *, busy_s: float, read_only: bool = False) -> None:
         self._path = path
         self._busy_s = busy_s
+        self._file = os.path.realpath(path)
+        if not read_only and self._file in _inherited:
+            raise Misuse(f"{path}: it was open when this process was forked; fork first, and make workers then")
         mode = "ro" if read_only else "rwc"
         try:
-            self._db = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}",
-                uri=True,
-                timeout=busy_s,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            with forking.opening():
+                self._db = sqlite3.connect(
+                    f"{path.absolute().as_uri()}?mode={mode}",
+                    uri=True,
+                    timeout=busy_s,
+                    isolation_level=None,
+                    check_same_thread=False,
+                )
+                self._is_open = True
+                forking.note(self)
         except sqlite3.Error as error:
             raise PenstockError(f"{path}: the contexts cannot be opened: {error}") from error
         try:
             with self._told():
                 self._prepare(read_only)
         except BaseException:
-            self._db.close()
+            self.close()
             raise
         self._published: list[Row] = []  # to be removed with the next transaction
         self._placed: list[Placed] = []
@@ -142,7 +155,14 @@ class Store:
             sync_directory(self._path.parent)  # it has its name for good
 
     def close(self) -> None:
-        self._db.close()
+        if self._is_open:
+            self._db.close()
+            self._is_open = False
+
+    def _after_fork_in_child(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            _inherited.setdefault(self._file, []).append(self._db)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
