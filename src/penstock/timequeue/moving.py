@@ -39,6 +39,7 @@ from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
 from penstock.timequeue import forking
 from penstock.timequeue.arguments import check_names, queue_path
+from penstock.timequeue.holder import Holder
 from penstock.timequeue.making import check_whole, make
 from penstock.timequeue.puts import Entry, Extra, made
 from penstock.timequeue.retries import EXPIRED, PARKED_US
@@ -98,14 +99,33 @@ class Moves:
             log.warning("%s: %s waits, since it could not be moved: %s", self._source.name, message.id, failure)
             consumer.park(message, PARKED_US)
 
+    def give_up_claimed(self, message: Message, reason: str, error: str | None, holder: Holder) -> None:
+        """The same for a message of a claim. Whoever died on the way has left it there: it goes on from its note."""
+        client = self._source._mine()
+        found = client.begun.of(message.number, message.slot)
+        try:
+            self.dead_letter(message, reason, error, found, holder)
+        except LeaseLost:
+            raise
+        except (PenstockError, OSError) as failure:
+            if found is not None and isinstance(failure, (QueueNotFound, QueueFull, Misuse)):
+                client.begun.leave_out(*found, message.number, message.slot)  # it is not there
+            log.warning("%s: %s waits, since it could not be moved: %s", client.name, message.id, failure)
+            holder.park(message, PARKED_US)
+
     def dead_letter(
-        self, message: Message, reason: str, error: str | None = None, begun: tuple[str, BegunMove] | None = None
+        self,
+        message: Message,
+        reason: str,
+        error: str | None = None,
+        begun: tuple[str, BegunMove] | None = None,
+        holder: Holder | None = None,
     ) -> None:
         """To the dead-letter queue; where those are deleted, away. What was ``begun``, by a note, goes to where it was
         going then."""
         client = self._source._mine()
         if client.options.dead_letter == DELETE and begun is None:
-            self._drop(message, reason)
+            self._drop(message, reason, holder)
             return
         history = client.failures.read(message.number, message.slot)
         if error is not None:
@@ -118,13 +138,13 @@ class Moves:
         target = self.target(begun[1].to) if begun else self.dead_letters(make_it=True)
         assert target is not None
         move = BegunMove(target.name, [(message.number, message.slot)], dead=True, reason=reason, error=error)
-        self._move(target, [message], move, dead, now=True, note=begun[0] if begun else None)
+        self._move(target, [message], move, dead, now=True, note=begun[0] if begun else None, holder=holder)
 
-    def _drop(self, message: Message, reason: str) -> None:
-        consumer = self._source._consumer
-        if message._special and consumer.holds(message):
+    def _drop(self, message: Message, reason: str, holder: Holder | None = None) -> None:
+        holder = holder or self._source._consumer
+        if message._special and holder.holds(message):
             self._source._answers.give_up((message,), "dropped", reason)
-        consumer.remove((message,), L.T_DROPPED)
+        holder.remove((message,), L.T_DROPPED)
 
     def move(self, message: Message, to: TimeQueue | str | os.PathLike[str]) -> None:
         target = self.target(to)
@@ -235,17 +255,21 @@ class Moves:
         now: bool,
         taken: bool = False,
         note: str | None = None,
+        holder: Holder | None = None,
     ) -> None:
         """``taken``: only to be moved, so that this delivery is none that counts. ``note``: of one who died, which the
-        caller ends if it is refused."""
+        caller ends if it is refused. ``holder``: whose they are; by default our consumer's."""
         source = self._source
+        held_by: Holder = holder or source._consumer
         self._check_other(target)
         for message in messages:
-            source._consumer.keep(message, LEASE_US)  # and still ours
+            held_by.keep(message, LEASE_US)  # and still ours
 
         def entry_of(message: Message, remembered: bool) -> Entry:
             attempts = message.attempts - 1 if taken else message.attempts
-            return self._entry(target, message, change, now, attempts, remembered)
+            item = self._entry(target, message, change, now, attempts, remembered)
+            item.moved = functools.partial(self._require, message, held_by)
+            return item
 
         notes = source._mine().begun
         name = note or notes.begin(begun)
@@ -259,7 +283,7 @@ class Moves:
             raise
         if begun.dead:  # before it is gone here: whoever finishes this after a kill tells it too
             source._answers.give_up(messages, "dead-lettered", begun.reason)
-        source._consumer.remove(messages, L.T_DEAD_LETTERED if begun.dead else L.T_MOVED_OUT)
+        held_by.remove(messages, L.T_DEAD_LETTERED if begun.dead else L.T_MOVED_OUT)
         if len(begun.messages) == len(messages):
             notes.end(name)
         with self._mutex:
@@ -291,12 +315,11 @@ class Moves:
             target._put(new, None, "commit")
         return [*known, *new]
 
-    def _require(self, message: Message) -> None:
+    def _require(self, message: Message, held_by: Holder) -> None:
         """In the other queue's turn, before it gets a slot there: whoever was stopped until its lease had ended may
         come when somebody else has moved the message, and the key of that is forgotten. Takes no lock."""
-        client = self._source._mine()
-        if not client.kernel.holds(message.slot, message.number, message.attempts, message.owner):
-            raise LeaseLost(client.name, message.id)
+        if not held_by.holds(message):
+            raise LeaseLost(self._source._mine().name, message.id)
 
     def _check_other(self, target: TimeQueue) -> None:
         if target._mine().options.uuid == self._source._mine().options.uuid:
@@ -328,9 +351,7 @@ class Moves:
             max(now_us, message.deliver_us) + MOVE_KEPT_US
         )  # it may be finished by whoever gets it, when it is due
         extra = Extra(fields, L.FLAG_SPECIAL | L.FLAG_REMEMBERED, key, until_us)
-        item = made(message.data, message._codec, data, deliver_us, message.priority, extra)
-        item.moved = functools.partial(self._require, message)
-        return item
+        return made(message.data, message._codec, data, deliver_us, message.priority, extra)
 
     def settle(self) -> None:
         """That the moved messages have gone is brought to disk; then nobody will move them again, and the queues that
