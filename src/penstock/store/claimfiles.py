@@ -1,9 +1,10 @@
 """Part of the door to the operating system: the files of claims, which make them durable, and a receiver's lock.
 
-``claims/<receiver>/<number>`` has the references of a claim; without any, the claim was released. ``committed`` has
-the number up to which claims are acknowledged, ``timeout`` how long after it was seen they may be released by others;
-``identity`` tells a receiver from others that have its name later; ``lock`` is locked while one lives. Each file is
-there whole or not at all. Never looks at the kernel.
+``claims/<receiver>/<number>`` has the references of a claim; without any, the claim was released; beside it
+``<number>.verdicts`` says which of its messages are not simply to be acknowledged. ``committed`` has the number up to
+which claims are acknowledged, ``timeout`` how long after it was seen they may be released by others; ``identity``
+tells a receiver from others that have its name later; ``lock`` is locked while one lives. Each file is there whole or
+not at all. Never looks at the kernel.
 """
 
 from __future__ import annotations
@@ -11,27 +12,31 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import struct
 from array import array
 from pathlib import Path
 
 from penstock.store import layout as L
-from penstock.store import namedfiles, packing, rig
+from penstock.store import namedfiles, packing, rig, verdictfiles
 from penstock.store.files import sync_directory
 from penstock.store.gather import REFERENCE_WORDS
 from penstock.store.namedfiles import LOCK, NamedFiles
 from penstock.store.record import crc32
+from penstock.store.verdictfiles import Kept
 
 CLAIMS = "claims"
 COMMITTED = "committed"
 TIMEOUT = "timeout"
 IDENTITY = "identity"
+VERDICTS = ".verdicts"
 
 MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
 HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}")
+_VERDICTS = re.compile(rf"([1-9][0-9]{{0,18}}){re.escape(VERDICTS)}(\.[0-9a-f]+\.new)?")
 
 
 def check_name(name: str) -> str:
@@ -52,11 +57,13 @@ class ClaimFiles(NamedFiles):
 
     def numbers(self) -> list[int]:
         """Claims that have a file, in their order."""
+        return sorted(int(name) for name in self._found() if _NUMBER.fullmatch(name))
+
+    def _found(self) -> list[str]:
         try:
-            found = os.listdir(self.path)
+            return os.listdir(self.path)
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in found if _NUMBER.fullmatch(name))
 
     def committed(self) -> int:
         """Claims up to this number are acknowledged, or are to be."""
@@ -116,20 +123,24 @@ class ClaimFiles(NamedFiles):
         """Durable when it returns."""
         self._write(TIMEOUT, timeout_us, array("Q"))
 
-    def remove(self, claim: int) -> None:
-        """Nobody needs it any more; if it comes back after a power loss, it speaks of messages that are gone."""
-        path = self.path / str(claim)
-        rig.effect(rig.UNLINK, str(path))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+    def remove(self, claims: list[int]) -> None:
+        """Nobody needs them any more. One that comes back after a power loss speaks of messages that are gone; or of
+        some that wait, by their verdicts: so those go when it is certain that their claim has gone."""
+        judged = set(claims) & set(self.judged())
+        self._unlink([str(claim) for claim in claims])
+        if judged:
+            sync_directory(self.path)
+            self._unlink([f"{claim}{VERDICTS}" for claim in judged])
 
     def remove_all(self) -> None:
-        """The receiver is forgotten. Its claims are gone before what says that they were committed. The lock goes last:
-        until then nobody else is this receiver."""
+        """The receiver is forgotten. Its claims are gone before what says that they were committed, and how. The lock
+        goes last: until then nobody else is this receiver."""
         found = os.listdir(self.path)
-        self._unlink([name for name in found if name not in (COMMITTED, LOCK)])
+        last = [name for name in found if _VERDICTS.fullmatch(name)]
+        last += [name for name in (COMMITTED, LOCK) if name in found]
+        self._unlink([name for name in found if name not in last])
         sync_directory(self.path)
-        self._unlink([name for name in (COMMITTED, LOCK) if name in found])
+        self._unlink(last)
         with contextlib.suppress(OSError):  # the next one of this name is here already
             os.rmdir(self.path)
         sync_directory(self.path.parent)
@@ -138,7 +149,44 @@ class ClaimFiles(NamedFiles):
         for name in names:
             path = self.path / name
             rig.effect(rig.UNLINK, str(path))
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    # ------------------------------------------------------------ verdicts, which anybody may write
+
+    def judged(self) -> list[int]:
+        """Claims that have verdicts, in their order."""
+        found = [_VERDICTS.fullmatch(name) for name in self._found()]
+        return sorted(int(match[1]) for match in found if match and not match[2])
+
+    def verdicts(self, claim: int) -> list[Kept]:
+        """Those of a claim; none if there is no file."""
+        name = f"{claim}{VERDICTS}"
+        try:
+            return verdictfiles.unpack((self.path / name).read_bytes(), self._signature, claim)
+        except FileNotFoundError:
+            return []
+        except verdictfiles.Unreadable as error:
+            raise self._damaged(name, error.expected, error.found) from error
+
+    def judge(self, claim: int, verdicts: list[Kept]) -> None:
+        """In place of what was there: durable when it returns. Two may do it at once; one of them is the last."""
+        name = f"{claim}{VERDICTS}"
+        data = verdictfiles.pack(self._signature, claim, verdicts)
+        self._replace(name, data, aside=f"{name}.{secrets.token_hex(8)}.new")
+
+    def unjudge(self, claim: int) -> None:
+        """There are none after all: durable when it returns."""
+        if claim in self.judged():
+            self._unlink([f"{claim}{VERDICTS}"])
+            sync_directory(self.path)
+
+    def sweep_verdicts(self) -> None:
+        """Those of claims that are gone, and what whoever died while it wrote some has left of them."""
+        found = self._found()
+        there = {name for name in found if _NUMBER.fullmatch(name)}
+        judged = [match for name in found if (match := _VERDICTS.fullmatch(name))]
+        self._unlink([match[0] for match in judged if match[1] not in there])
 
     def _write(self, name: str, number: int, rows: array[int]) -> None:
         head = HEAD.pack(MAGIC, self._signature, number, len(rows) // REFERENCE_WORDS)

@@ -88,10 +88,13 @@ cdef class Claiming:
     @cython.locals(chain=u64)
     cdef int _acked(self, u64 entry, u64 first, long long count) except -1
     cpdef int ack_spilled(self, u64 entry, u64 spilled_bytes, u64 now_us) except -1
-    cdef void _ack(self, u64 slot, u64 entry, u64 spilled_bytes) noexcept
+    cpdef int remove(self, u64 entry, u64 slot, u64 spilled_bytes, u64 statistic) except -1
+    cdef void _remove(self, u64 slot, u64 entry, u64 spilled_bytes, u64 statistic) noexcept
+    cpdef int put_off(self, u64 entry, u64 slot, u64 deliver_us, u64 now_us) except -1
     @cython.locals(slot=u64, before=u64)
     cpdef u64 give_back(self, u64 entry, u64 claim, u64 start, u64 most, u64 now_us) except? 0
     cdef void _give_back(self, u64 slot, u64 entry, u64 now_us) noexcept
+    cdef void _return(self, u64 slot, u64 entry, u64 now_us) noexcept
     @cython.locals(chain=u64, ahead=u64, behind=u64, ends=u64, first=u64, last=u64)
     cdef void _detach(self, u64 slot, u64 entry) noexcept
     cdef u64 _at(self, u64 entry) noexcept

@@ -515,15 +515,28 @@ class Claiming:
     def ack_spilled(self, entry: int, spilled_bytes: int, now_us: int) -> None:
         """The first message of a receiver is done; its body is a file of so many bytes."""
         self.kernel.measuring.acknowledged(self.slots_at + self.first(entry) * L.SLOT_WORDS, now_us)
-        self._ack(self.first(entry), entry, spilled_bytes)
+        self._remove(self.first(entry), entry, spilled_bytes, L.T_ACKS)
         self.words.commit()
 
-    def _ack(self, slot: int, entry: int, spilled_bytes: int) -> None:
+    def remove(self, entry: int, slot: int, spilled_bytes: int, statistic: int) -> None:
+        """One message of a claim is gone from here, counted as ``statistic`` says."""
+        self._remove(slot, entry, spilled_bytes, statistic)
+        self.words.commit()
+
+    def _remove(self, slot: int, entry: int, spilled_bytes: int, statistic: int) -> None:
         self.kernel._give_up(slot)
         self._detach(slot, entry)
         self.kernel._vacate(slot, spilled_bytes)
         self.kernel._room()
-        self.kernel._count(L.T_ACKS, 1)
+        self.kernel._count(statistic, 1)
+
+    def put_off(self, entry: int, slot: int, deliver_us: int, now_us: int) -> None:
+        """One message of a claim waits again, with its attempts: in its old place, or (``deliver_us`` not 0) later."""
+        self.kernel._give_up(slot)
+        if deliver_us != 0:
+            self.kernel._put_off(slot, deliver_us)
+        self._return(slot, entry, now_us)
+        self.words.commit()
 
     def give_back(self, entry: int, claim: int, start: int, most: int, now_us: int) -> int:
         """Return messages of one claim to the order, from the slot ``start`` backwards, looking at most at ``most``;
@@ -542,6 +555,9 @@ class Claiming:
 
     def _give_back(self, slot: int, entry: int, now_us: int) -> None:
         self.kernel._give_up(slot)
+        self._return(slot, entry, now_us)
+
+    def _return(self, slot: int, entry: int, now_us: int) -> None:
         self._detach(slot, entry)
         self.kernel._enter(slot)
         self.words.add(L.H_WAITING, 1)

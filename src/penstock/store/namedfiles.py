@@ -103,17 +103,17 @@ class NamedFiles:
         """What is there now has its name for good."""
         sync_directory(self.path)
 
-    def _replace(self, name: str, data: bytes) -> None:
-        """Durable when it returns."""
-        aside = self.path / f"{name}.new"
-        fd = open_file(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    def _replace(self, name: str, data: bytes, aside: str | None = None) -> None:
+        """Durable when it returns. ``aside`` is what it is called until then."""
+        new = self.path / (aside or f"{name}.new")
+        fd = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             write_all(fd, data, 0)
             sync_file(fd)
         finally:
             os.close(fd)
-        rig.effect(rig.RENAME, str(aside))
-        os.rename(aside, self.path / name)
+        rig.effect(rig.RENAME, str(new))
+        os.rename(new, self.path / name)
         sync_directory(self.path)
 
     def _damaged(self, name: str, expected: str, found: str) -> Corrupt:

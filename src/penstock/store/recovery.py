@@ -501,6 +501,7 @@ def _claim_findings(files: LocalFiles, options: Options) -> list[Finding]:
     for name in claimfiles.receivers(files.path):
         claims = ClaimFiles(files.path, name, options.signature)
         reads: list[Callable[[], object]] = [partial(claims.read, number) for number in claims.numbers()]
+        reads += [partial(claims.verdicts, number) for number in claims.judged()]
         for read in (claims.committed, claims.timeout_us, *reads):
             try:
                 read()

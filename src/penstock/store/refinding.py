@@ -35,14 +35,19 @@ class FoundClaims:
         self._options = options
         self._findings = findings
         self._claims: dict[str, list[tuple[int, array[int]]]] = {}  # by name, with their numbers
+        # Of messages that there were verdicts on, by slot and number, which may be in several claims: the most.
+        self._attempts: dict[tuple[int, int], int] = {}
 
     def read(self, scan: Scan) -> None:
         """Those that have a file, by name and number."""
         for name in claimfiles.receivers(self._files.path):
             files = self._files_of(name)
+            committed = self._committed(files)
             for number in files.numbers():
                 try:
                     rows = files.read(number)
+                    if number <= committed:  # without verdicts nobody would know which of these are acknowledged
+                        self._attempts.update(((one.slot, one.number), 0) for one in files.verdicts(number))
                 except Corrupt as error:
                     self._findings.say(
                         error.path, error.offset, f"{error.found}; the messages of this claim wait again"
@@ -51,6 +56,13 @@ class FoundClaims:
                 if rows:
                     scan.believe_claim(rows)
                     self._claims.setdefault(name, []).append((number, rows))
+
+    @staticmethod
+    def _committed(files: ClaimFiles) -> int:
+        try:
+            return files.committed()
+        except Corrupt:
+            return 0  # whoever becomes this receiver is told
 
     def name(self, slot: int, number: int) -> bool:
         """Whether one of them has this message."""
@@ -63,13 +75,17 @@ class FoundClaims:
 
     def claim_again(self, kernel: Kernel) -> None:
         """Messages of claims that have a file are claimed; others wait. Also those of claims that were committed: if
-        they are still there, the next receiver of that name acknowledges them."""
+        they are still there, the next receiver of that name acknowledges them, or does what the verdicts say. One that
+        failed may be in a later claim as well: that has it."""
         claiming = Claiming(kernel)
+        self._count_attempts()
         for name, claims in self._claims.items():
             entry = NO_ENTRY
             for number, rows in claims:
                 for at in range(0, len(rows), REFERENCE_WORDS):
                     slot, of = rows[at], rows[at + F_NUMBER]
+                    if rows[at + F_INFO] >> L.ATTEMPTS_SHIFT < self._attempts.get((slot, of), 0):
+                        continue
                     if slot < kernel.slots and _waits(kernel, slot, of):
                         entry = claiming.make(name) if entry == NO_ENTRY else entry
                         if entry == NO_ENTRY:
@@ -79,6 +95,14 @@ class FoundClaims:
                         claiming.adopt(slot, entry, number, rows[at + F_INFO])
             if entry != NO_ENTRY:
                 claiming.set_timeout(entry, self._timeout_us(name))
+
+    def _count_attempts(self) -> None:
+        """Each claim of a message has counted one more than the one before."""
+        for rows in (rows for claims in self._claims.values() for _, rows in claims if self._attempts):
+            for at in range(0, len(rows), REFERENCE_WORDS):
+                place = rows[at], rows[at + F_NUMBER]
+                if place in self._attempts:
+                    self._attempts[place] = max(self._attempts[place], rows[at + F_INFO] >> L.ATTEMPTS_SHIFT)
 
     def _timeout_us(self, name: str) -> int:
         """When it was seen, nobody knows now: whoever looks next begins to count."""

@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.codec import decode_body
 from penstock.errors import (
     BatchTooLarge,
+    BodyTooLarge,
     Corrupt,
     GivenUp,
     LeaseLost,
@@ -193,24 +195,45 @@ class Answers:
             raise LeaseLost(self._queue.name, message.id)
         home = self._home(message)
         if home is not None:
-            home._store([message], None, None, body)
+            home._store([message], None, None, [body])
 
     def send_receipts(self, messages: Iterable[Message]) -> None:
         """Tell those who wait that these are being acknowledged: those of them that are still ours."""
         holds = self._queue._consumer.holds
         self._acknowledge([each for each in messages if wants_receipt(each) and each.state == PENDING and holds(each)])
 
-    def send_receipts_of(self, claimed: list[tuple[int, int]]) -> None:
+    def send_receipts_of(
+        self, claimed: list[tuple[int, int]], replies: dict[tuple[int, int], tuple[int, bytes]]
+    ) -> None:
         """Likewise for messages of a claim, by slot and number; nobody else moves them. Who asked a damaged one is
-        not told."""
+        not told. Some have a reply, by codec and bytes."""
         kernel, read = self._queue._mine().kernel, self._queue._consumer.read
         found: list[Message] = []
+        answered: list[tuple[Message, Any]] = []
         for slot, number in claimed:
             with contextlib.suppress(Corrupt):
                 message = read(kernel.delivery(slot), 0, 0, 0, PENDING) if kernel.number(slot) == number else None
-                if message is not None and wants_receipt(message):
+                reply = replies.get((slot, number))
+                if message is not None and reply is not None and message.wants_reply:
+                    answered.append((message, decode_body(*reply)))
+                elif message is not None and wants_receipt(message):
                     found.append(message)
+        self._send_replies(answered)
         self._acknowledge(found)
+
+    def _send_replies(self, answered: list[tuple[Message, Any]]) -> None:
+        """Of one that never fits, whoever waits for it is told so: the others are not to wait for that."""
+        if not answered:
+            return
+        try:
+            self._send([message for message, _ in answered], None, None, [body for _, body in answered])
+        except BodyTooLarge as error:
+            if len(answered) == 1:
+                log.warning("%s: its reply cannot be stored: %s", answered[0][0].id, error)
+                self.give_up((answered[0][0],), "dropped", str(error))
+                return
+            for one in answered:
+                self._send_replies([one])
 
     def _acknowledge(self, asked: list[Message]) -> None:
         """An acknowledgement of a question that wants a reply is a reply of None."""
@@ -228,15 +251,18 @@ class Answers:
         except (PenstockError, OSError) as error:
             log.warning("%s: who asked was not told that it was %s: %s", asked[0].id, how, error)
 
-    def _send(self, questions: list[Message], what: str | None, reason: str | None, body: Any = None) -> None:
-        homes: dict[Answers, list[Message]] = {}
-        for question in questions:
+    def _send(
+        self, questions: list[Message], what: str | None, reason: str | None, bodies: list[Any] | None = None
+    ) -> None:
+        homes: dict[Answers, list[tuple[Message, Any]]] = {}
+        for question, body in zip(questions, bodies or [None] * len(questions), strict=True):
             home = self._home(question)
             if home is not None:
-                homes.setdefault(home, []).append(question)
-        for home, some in homes.items():
-            for start in range(0, len(some), SENT_AT_ONCE):
-                home._store(some[start : start + SENT_AT_ONCE], what, reason, body)
+                homes.setdefault(home, []).append((question, body))
+        for home, all_of_it in homes.items():
+            for start in range(0, len(all_of_it), SENT_AT_ONCE):
+                some = all_of_it[start : start + SENT_AT_ONCE]
+                home._store([question for question, _ in some], what, reason, [body for _, body in some])
 
     def _home(self, question: Message) -> Answers | None:
         """Where it was asked: here, or where it was moved from; None if that is not there any more."""
@@ -255,25 +281,30 @@ class Answers:
         home: Answers = other._answers
         return home
 
-    def _store(self, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
+    def _store(self, questions: list[Message], what: str | None, reason: str | None, bodies: list[Any]) -> None:
         """Those of a batch together, or one by one where there is no room for that."""
         box = self.box()
         self._sweep(box)
         try:
-            self._put(box, questions, what, reason, body)
+            self._put(box, questions, what, reason, bodies)
         except (QueueFull, BatchTooLarge):
             if len(questions) == 1:
                 raise
-            for question in questions:
-                self._put(box, [question], what, reason, body)
+            for question, body in zip(questions, bodies, strict=True):
+                self._put(box, [question], what, reason, [body])
 
-    def _put(self, box: TimeQueue, questions: list[Message], what: str | None, reason: str | None, body: Any) -> None:
+    def _put(
+        self, box: TimeQueue, questions: list[Message], what: str | None, reason: str | None, bodies: list[Any]
+    ) -> None:
         known = True
         wait_s = None
         evictions = 0
         rooms = self._patience.rooms(box)
         while True:
-            items = [self._entry(box, question, what, reason, body, known=known) for question in questions]
+            items = [
+                self._entry(box, question, what, reason, body, known=known)
+                for question, body in zip(questions, bodies, strict=True)
+            ]
             try:
                 box._put(items, wait_s, None)
                 self._note(box, questions, items)

@@ -2,8 +2,9 @@
 
 A claim is marked in the kernel first, some messages a turn, and then written to a file, synced and named: whoever dies
 in between has it finished by the next receiver of that name. Acknowledged are claims whose number is in ``committed``
-on disk; the kernel follows. One receiver at a time has a name, by a lock that the system drops with its process, and
-every turn checks that nobody has taken its place since. Never reads a message's body.
+on disk; the kernel follows, and where there are verdicts on messages of them, by those (``judging.py``). One receiver
+at a time has a name, by a lock that the system drops with its process, and every turn checks that nobody has taken its
+place since. Never reads a message's body.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.errors import Misuse, NoSuchClaim, ReceiverBusy, ReceiverLost, TooManyReceivers
+from penstock.errors import Corrupt, Misuse, NoSuchClaim, ReceiverBusy, ReceiverLost, TooManyReceivers
 from penstock.store import claimfiles
 from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
 from penstock.store.gather import F_INFO, F_NUMBER, F_PLACE, F_SLOT, REFERENCE_WORDS
-from penstock.timequeue.clients import RETURNED_A_TURN_MAX, Client
+from penstock.store.verdictfiles import KeptAnswer
+from penstock.timequeue.clients import RETURNED_A_TURN_MAX
+from penstock.timequeue.judging import Giving, Judging, ends_otherwise
 from penstock.timequeue.selection import ANY_NUMBER, Selection
 
 CLAIMED_A_TURN_MAX = 2048  # about a millisecond under the lock, compiled
@@ -36,14 +39,14 @@ UNITS_MOST = 1 << 62
 RETRY_S = 0.02
 DUE_COUNTED_MOST = 100_000  # timed messages that are due are counted one by one, up to here
 
+Place: TypeAlias = tuple[int, int]  # slot and number
 Rows: TypeAlias = "array[int]"  # REFERENCE_WORDS words for each message: see store/gather.py
 
 
-class Owner(Protocol):
+class Owner(Giving, Protocol):
     """The queue whose client a receiver works through."""
 
-    def _mine(self) -> Client: ...
-    def tell_claimed(self, special: list[tuple[int, int]]) -> None: ...
+    def tell_claimed(self, special: list[Place], replies: dict[Place, tuple[int, bytes]]) -> None: ...
     def may_have_questions(self) -> bool: ...
 
 
@@ -175,6 +178,7 @@ class Receiver:
             if number > self._committed and not self._files.count(number):
                 self._return(number)
         self._unwritten()
+        self._files.sweep_verdicts()
 
     # ------------------------------------------------------------ claiming
 
@@ -483,6 +487,7 @@ class Receiver:
         self._join()
         self._sweep()
         if number > self._committed:
+            self._check_verdicts(number)
             self._tell_askers(number)
             # On disk first: from here on the messages may vanish one by one, and nobody may read a part of them.
             self._files.commit(number)
@@ -490,20 +495,29 @@ class Receiver:
         if not later:
             self.settle()
 
+    def _check_verdicts(self, number: int) -> None:
+        """``Corrupt`` while the claims are still open: they may be noted anew."""
+        for claim in self._files.judged():
+            if self._committed < claim <= number:
+                self._files.verdicts(claim)
+
     def _tell_askers(self, number: int) -> None:
-        """Those who wait for the acknowledgement of a message. Killed after it, the same claim is committed again, and
-        they are told once."""
+        """Those who wait for the acknowledgement of a message, or for its reply. Killed after it, the same claim is
+        committed again, and they are told once. Of those that fail nobody is told anything yet."""
         if not self._queue.may_have_questions():
             return
         for claim in self._files.numbers():
             rows = self._files.read(claim) if self._committed < claim <= number else None
+            verdicts = {(one.slot, one.number): one for one in self._files.verdicts(claim)} if rows else {}
             special = [
                 (rows[index * REFERENCE_WORDS + F_SLOT], rows[index * REFERENCE_WORDS + F_NUMBER])
                 for index, info in enumerate(rows[F_INFO::REFERENCE_WORDS] if rows else ())
                 if info >> L.FLAGS_SHIFT & L.FLAG_SPECIAL and rows is not None
             ]
+            replies = {at: (one.codec, one.body) for at, one in verdicts.items() if isinstance(one, KeptAnswer)}
+            special = [at for at in special if at in replies or at not in verdicts]
             if special:
-                self._queue.tell_claimed(special)
+                self._queue.tell_claimed(special, replies)
 
     def settle(self, *, behind: bool = False) -> None:
         """Take what is committed out of the kernel. ``behind``: while the caller goes on. The next call that takes,
@@ -525,26 +539,43 @@ class Receiver:
     def _acknowledge(self, number: int) -> None:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
         was synced, which the background does soon, or we do where there is none."""
+        some_wait = self._carry_out(number)
         while self._turn(self._ack, number):
             pass
         old = [claim for claim in self._files.numbers() if claim <= number]
-        if old and self._client.options.index_sync_ms == 0:
+        if old and (some_wait or self._client.options.index_sync_ms == 0):
+            # Where messages of theirs wait again, a restore must not find them claimed for long.
             self._client.syncs.sync_index()
-            self._remove(old)
+            self._files.remove(old)
         elif old:
             self._done = old
             self._done_ticket = self._client.syncs.index.ticket()
         self._acknowledged = number
 
+    def _carry_out(self, number: int) -> bool:
+        """Messages that are not to be acknowledged leave their claims; whether any did."""
+        judged = [claim for claim in self._files.judged() if claim <= number]
+        if not judged:
+            return False
+        some_wait = False
+        judging = Judging(self._queue, self._claiming, self._entry, self._turn)
+        for claim in judged:
+            try:
+                verdicts = self._files.verdicts(claim)
+            except Corrupt:
+                if self._marked(claim):
+                    raise  # which of these are not to be acknowledged?
+                some_wait = True  # a restore let all of them wait
+                continue
+            judging.carry_out(claim, verdicts)
+            some_wait = some_wait or ends_otherwise(verdicts)
+        return some_wait
+
     def _sweep(self) -> None:
         """Files of claims whose end is on disk by now."""
         if self._done and self._kernel.get(L.H_INDEX_DONE) >= self._done_ticket:
             old, self._done = self._done, []
-            self._remove(old)
-
-    def _remove(self, claims: list[int]) -> None:
-        for claim in claims:
-            self._files.remove(claim)
+            self._files.remove(old)
 
     def _ack(self, number: int) -> bool:
         """One turn's worth; True if there is more."""
@@ -578,8 +609,9 @@ class Receiver:
         while start:
             now_us = self._client.clock.wall_us()
             start = self._turn(self._claiming.give_back, self._entry, number, start, CLAIMED_A_TURN_MAX, now_us)
+        self._files.unjudge(number)
         if number < max(self._files.numbers()):
-            self._files.remove(number)  # the last one stays: numbers go on behind it, whatever is lost
+            self._files.remove([number])  # the last one stays: numbers go on behind it, whatever is lost
 
     def _forget(self) -> None:
         claims = self.claims()

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from penstock.errors import LeaseLost, Misuse, QueueEmpty, QueueFull
 from penstock.interface import MessageOptions, Names, PutOptions
-from penstock.message import Message
+from penstock.message import PENDING, Message
 from penstock.store import layout as L
 from penstock.timequeue import administration, coroutines, fileputs
 from penstock.timequeue import groups as known_groups
@@ -34,6 +34,7 @@ from penstock.timequeue.clients import Client
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.groups import Group
 from penstock.timequeue.handles import Handle
+from penstock.timequeue.holder import Holder
 from penstock.timequeue.ids import MessageIds, taken_apart
 from penstock.timequeue.leases import Consumer, Wanted
 from penstock.timequeue.leases import wanted as chosen_of
@@ -420,9 +421,18 @@ class TimeQueue(OpenQueue):
         """Whether anybody has asked here, or something came from where somebody may have."""
         return self._answers.any() or self._has_moved_in()
 
-    def tell_claimed(self, special: list[tuple[int, int]]) -> None:
-        """``send_receipts`` for messages of a claim, by slot and number."""
-        self._answers.send_receipts_of(special)
+    def tell_claimed(self, special: list[tuple[int, int]], replies: dict[tuple[int, int], tuple[int, bytes]]) -> None:
+        """``send_receipts`` for messages of a claim, by slot and number; some have a reply, by codec and bytes."""
+        self._answers.send_receipts_of(special, replies)
+
+    def read_claimed(self, slot: int, owner: int) -> Message | None:
+        """A message of a claim, for its receiver."""
+        kernel = self._mine().kernel
+        return self._consumer.read(kernel.delivery(slot), kernel.field(slot, L.S_ATTEMPT_US), 0, owner, PENDING)
+
+    def give_up_claimed(self, message: Message, reason: str, error: str | None, holder: Holder) -> None:
+        """A message of a claim becomes a dead letter; if its new queue does not take it, it waits here."""
+        self._moves.give_up_claimed(message, reason, error, holder)
 
     def sync_index(self) -> None:
         """Bring everything to disk that was changed until now. By itself it happens every ``index_sync_ms``."""

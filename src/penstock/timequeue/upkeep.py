@@ -12,8 +12,10 @@ import threading
 import weakref
 
 from penstock.errors import PenstockError, QueueClosed
+from penstock.message import Message
 from penstock.store import layout as L
 from penstock.timequeue.clients import Client
+from penstock.timequeue.holder import Holder
 from penstock.timequeue.receivers import release_overdue
 
 LOOKS_PER_INTERVAL = 4  # several processes look in turn; whoever comes first after the interval does it
@@ -74,7 +76,8 @@ def _sync_if_due(client: Client) -> None:
 
 
 class _Only:
-    """The client as the queue that a receiver works through, which releases and commits nothing."""
+    """The client as the queue that a receiver works through, which releases and commits nothing. What it finds to be
+    given up waits, for whoever can move it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -85,8 +88,14 @@ class _Only:
     def may_have_questions(self) -> bool:
         return False
 
-    def tell_claimed(self, special: list[tuple[int, int]]) -> None:
+    def tell_claimed(self, special: list[tuple[int, int]], replies: dict[tuple[int, int], tuple[int, bytes]]) -> None:
         """Nobody: nothing is acknowledged."""
+
+    def read_claimed(self, slot: int, owner: int) -> Message | None:
+        return None
+
+    def give_up_claimed(self, message: Message, reason: str, error: str | None, holder: Holder) -> None:
+        """Nothing: it has read none."""
 
 
 def _release_overdue(client: Client) -> None:
