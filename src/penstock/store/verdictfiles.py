@@ -18,12 +18,14 @@ CHECK = struct.Struct("<Q")  # CRC-32 of all before it
 
 
 class KeptFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
-    """It waits, for as long as the backoff says or for ``delay_us``, or was delivered often enough."""
+    """It waits, for as long as the backoff says or for ``delay_us``, or was delivered often enough. Without a backoff
+    it waits for ``plain_us``."""
 
     slot: int
     number: int
     error: str | None
     delay_us: int | None
+    plain_us: int = 0
 
 
 class KeptDead(msgspec.Struct, frozen=True, array_like=True, tag="dead"):

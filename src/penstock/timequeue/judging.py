@@ -73,10 +73,11 @@ class Judging:
         if verdict.delay_us is not None:
             wait_us = verdict.delay_us
         elif message is not None:
-            wait_us = backoff_us(message, options.backoff)
+            wait_us = backoff_us(message, options.backoff) or verdict.plain_us
         else:
             attempts = self._kernel.attempts(verdict.slot)
             wait_us = options.backoff.delay_us(attempts, verdict.number) if options.backoff is not None else 0
+            wait_us = wait_us or verdict.plain_us
         self._turn(self._put_off, verdict.slot, verdict.number, wait_us)
 
     def _bury(self, verdict: KeptDead) -> None:

@@ -32,11 +32,12 @@ LOOKED_A_TURN_MAX = 1024  # messages whose claims are asked for under one lock
 
 class Failed(msgspec.Struct, frozen=True):
     """As ``TimeQueue.fail``: it waits for as long as the backoff says or for ``delay_s``, counted from when the claim
-    is committed; after its last attempt it is a dead letter instead."""
+    is committed; ``plain_s`` is for those without either; after its last attempt it is a dead letter instead."""
 
     id: str
     error: str | None = None
     delay_s: float | None = None
+    plain_s: float = 0.0
 
 
 class Dead(msgspec.Struct, frozen=True):
@@ -176,7 +177,7 @@ class _Noting:
         """Checked here, while somebody can be told: whoever commits cannot help it."""
         if isinstance(verdict, Failed):
             wait_us = None if verdict.delay_s is None else delay_us(verdict.delay_s)
-            return KeptFailed(*place, _text(verdict.error), wait_us)
+            return KeptFailed(*place, _text(verdict.error), wait_us, delay_us(verdict.plain_s))
         if isinstance(verdict, Dead):
             if not isinstance(verdict.reason, str):
                 raise Misuse(f"a reason is a str, not {verdict.reason!r}")
