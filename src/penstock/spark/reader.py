@@ -26,6 +26,7 @@ from penstock.store import record
 from penstock.store.directory import read_options
 from penstock.store.files import LocalFiles, body_name
 from penstock.store.options import Options
+from penstock.timequeue.models import WANTS_REPLY
 
 BATCH_BYTES_MOST = 32 << 20  # of bodies in an Arrow batch, if there is more than one; offsets there have 31 bits
 BODY_BYTES_MOST = (1 << 31) - 1
@@ -150,7 +151,7 @@ class MessageReader:
             arrays["enqueued_at"] = pa.array(np.frombuffer(found.enqueued_us, dtype=np.int64)).cast(
                 self._arrow_schema.field("enqueued_at").type
             )
-        if {"type", "key", "headers"} & set(names):
+        if {"type", "key", "headers", "wants_reply"} & set(names):
             metas, which = self._decoded(found.metas)
             indices = pa.array(which)
             if "type" in names:
@@ -161,6 +162,9 @@ class MessageReader:
                 kind = self._arrow_schema.field("headers").type
                 headers = pa.array([list(meta.h.items()) if meta.h else None for meta in metas], type=kind)
                 arrays["headers"] = headers.take(indices)
+            if "wants_reply" in names:
+                asked = [meta.q is not None and meta.q[0] == WANTS_REPLY for meta in metas]
+                arrays["wants_reply"] = pa.array(asked, type=pa.bool_()).take(indices)
         return arrays
 
     def _with_spilled(

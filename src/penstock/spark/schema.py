@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
     IntegerType,
@@ -42,11 +43,19 @@ COLUMNS = StructType(
     ]
 )
 
-# What a slot says, without a look at the record; what the head of the record says; the rest is the body.
-FROM_SLOT = frozenset({"id", "number", "queue", "priority", "attempts", "deliver_at"})
-FROM_HEAD = frozenset({"type", "key", "headers", "enqueued_at"})
+# Only for those who ask for them, in a schema: how the body was put, and whether somebody waits for a reply.
+MORE = StructType(
+    [
+        StructField("codec", IntegerType(), nullable=False),
+        StructField("wants_reply", BooleanType(), nullable=False),
+    ]
+)
 
-_TYPES = {field.name: field.dataType for field in COLUMNS}
+# What a slot says, without a look at the record; what the head of the record says; the rest is the body.
+FROM_SLOT = frozenset({"id", "number", "queue", "priority", "attempts", "deliver_at", "codec"})
+FROM_HEAD = frozenset({"type", "key", "headers", "enqueued_at", "wants_reply"})
+
+_TYPES = {field.name: field.dataType for field in [*COLUMNS, *MORE]}
 _MAY_BE_NULL = frozenset(field.name for field in COLUMNS if field.nullable)
 
 WRITABLE: dict[str, tuple[type[DataType], ...]] = {

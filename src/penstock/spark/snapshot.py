@@ -98,6 +98,7 @@ def columns(rows: Any) -> dict[str, Any]:
         "priority": (info & np.uint64(0xF)).astype(np.int32),
         "attempts": (info >> np.uint64(L.ATTEMPTS_SHIFT)).astype(np.int32),
         "deliver_at": rows[:, G.F_DELIVER_US].astype(np.int64),
+        "codec": (info >> np.uint64(L.CODEC_SHIFT) & np.uint64(0xF)).astype(np.int32),
     }
 
 
