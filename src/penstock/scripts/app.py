@@ -4,10 +4,12 @@ that is a worker's, or Spark's.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, get_args, get_type_hints, overload
 
 from penstock.errors import Misuse
 from penstock.scripts.calling import Script, States
@@ -34,6 +36,7 @@ class App(Generic[State]):
     def __init__(self, name: str, *, input: str | None = None, context: Any = dict) -> None:
         self.name = check_name(name)
         self.input = name if input is None else input
+        self.context = context
         self.scripts: dict[str, Script] = {}
         try:
             self.states = States(name, context)
@@ -75,5 +78,30 @@ class App(Generic[State]):
         """The contexts that are stored now, by key."""
         return Contexts(self.name, root, self.states)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For Spark, whose tasks are given the app."""
+        _drop_caches(self.context, set())
+        return _remade, (self.name, self.input, self.context, self.scripts)
+
     def __repr__(self) -> str:
         return f"<App {self.name} of {len(self.scripts)} scripts>"
+
+
+def _remade(name: str, input: str, context: Any, scripts: dict[str, Script]) -> App[Any]:
+    app: App[Any] = App(name, input=input, context=context)
+    app.scripts.update(scripts)
+    return app
+
+
+def _drop_caches(kind: Any, seen: set[Any]) -> None:
+    """Of a dataclass that is pickled as a whole, as those of ``__main__`` are: what msgspec has noted in it cannot be,
+    and is noted again."""
+    for each in get_args(kind):
+        _drop_caches(each, seen)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in seen:
+        seen.add(kind)
+        if "__msgspec_cache__" in vars(kind):
+            delattr(kind, "__msgspec_cache__")
+        with contextlib.suppress(NameError):
+            for hint in get_type_hints(kind).values():
+                _drop_caches(hint, seen)

@@ -114,3 +114,11 @@ def _outcome(
     standing = {timer.id for timer in timers.values()}
     unset = [timer.id for timer in before.values() if timer.id not in standing]
     return Outcome(after, [*context._follow_ups, *context._set.values()], unset, given._answer)
+
+
+def error_text(error: BaseException) -> str:
+    """An error's own text is a program's code, which may fail, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as another:
+        return f"{type(error).__name__}, whose text cannot be had: {type(another).__name__}"

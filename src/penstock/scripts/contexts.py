@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import heapq
 import os
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic
@@ -11,7 +13,7 @@ from typing import Any, Generic
 import msgspec
 
 from penstock.message import to_datetime
-from penstock.scripts.calling import States
+from penstock.scripts.calling import Kept, States
 from penstock.scripts.context import State
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
@@ -25,21 +27,13 @@ class Contexts(Mapping[str, State], Generic[State]):
         self._states = states
         self._folder = Folder(Path(os.path.abspath(root)), app)
 
-    def _opened(self) -> Store | None:
-        return open_store(self._folder) if self._folder.store.exists() else None
-
     def __getitem__(self, key: str) -> State:
-        store = self._opened()
-        if store is None:
-            raise KeyError(key)
-        try:
+        for store in opened(self._folder):
             kept = store.contexts([key]).get(key)
-        finally:
-            store.close()
-        if kept is None:
-            raise KeyError(key)
-        state: State = self._states.decode(key, kept.state)
-        return state
+            if kept is not None:
+                state: State = self._states.decode(key, kept.state)
+                return state
+        raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
         return (key for key, _ in self._all())
@@ -54,23 +48,11 @@ class Contexts(Mapping[str, State], Generic[State]):
     def decoded(self) -> Iterator[tuple[str, State]]:
         return ((key, self._states.decode(key, kept.state)) for key, kept in self._all())
 
-    def _all(self) -> Iterator[tuple[str, Any]]:
-        store = self._opened()
-        if store is None:
-            return
-        try:
-            yield from store.all_contexts()
-        finally:
-            store.close()
+    def _all(self) -> Iterator[tuple[str, Kept]]:
+        return merged(self._folder)
 
     def __len__(self) -> int:
-        store = self._opened()
-        if store is None:
-            return 0
-        try:
-            return store.count()
-        finally:
-            store.close()
+        return sum(store.count() for store in opened(self._folder))
 
     def timers(self, key: str) -> dict[str, datetime]:
         """Those of a context that are set, and when."""
@@ -95,18 +77,32 @@ class _Values(ValuesView[State]):
         return (state for _, state in self._contexts.decoded())
 
 
-def open_store(folder: Folder) -> Store:
-    folder.require()
-    return Store(folder.store, busy_s=BUSY_S, read_only=True)
+def opened(folder: Folder) -> Iterator[Store]:
+    """Each file with contexts, open to be read."""
+    for path in folder.stores():
+        with contextlib.closing(Store(path, busy_s=BUSY_S, read_only=True)) as store:
+            yield store
+
+
+def read(path: str | Path) -> Iterator[tuple[str, Kept]]:
+    """The contexts of a file, at one moment, by key."""
+    with contextlib.closing(Store(Path(path), busy_s=BUSY_S, read_only=True)) as store:
+        yield from store.all_contexts()
 
 
 def shown(folder: Folder, key: str | None = None) -> Iterator[dict[str, Any]]:
     """Contexts as they are stored, whatever their type: key, state and timers; one of them, or all by key."""
-    store = open_store(folder)
-    try:
-        found = store.all_contexts() if key is None else iter(store.contexts([key]).items())
-        for name, kept in found:
-            timers = {type: to_datetime(timer.at_us) for type, timer in kept.timers.items()}
-            yield {"key": name, "state": msgspec.json.decode(kept.state), "timers": timers}
-    finally:
-        store.close()
+    folder.require()
+    found: Iterable[tuple[str, Kept]]
+    if key is None:
+        found = merged(folder)
+    else:
+        found = ((key, kept) for store in opened(folder) if (kept := store.contexts([key]).get(key)) is not None)
+    for name, kept in found:
+        timers = {type: to_datetime(timer.at_us) for type, timer in kept.timers.items()}
+        yield {"key": name, "state": msgspec.json.decode(kept.state), "timers": timers}
+
+
+def merged(folder: Folder) -> Iterator[tuple[str, Kept]]:
+    """All contexts, by key."""
+    return heapq.merge(*(read(path) for path in folder.stores()), key=lambda each: each[0])

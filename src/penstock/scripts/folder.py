@@ -18,6 +18,7 @@ from penstock.timequeue import forking
 
 SCRIPTS = ".scripts"  # in the root. No queue has such a name
 STORE = "contexts.sqlite"
+SPARK = "spark"  # in the app's folder: it is there when Spark has the contexts
 SLOTS = "slots"
 KEYS = "keys"
 SLOTS_MAX = 200  # workers at a time: each is a publisher, of which a queue knows 256
@@ -72,8 +73,25 @@ class Folder:
         with forking.locked(lambda: Lock(path, str(self.store), busy_s)):
             yield
 
+    @property
+    def is_on_spark(self) -> bool:
+        """Whether Spark has the contexts: then no worker may."""
+        return (self.path / SPARK).exists()
+
+    def stores(self) -> list[Path]:
+        """Files with contexts: that of the workers, or those that Spark has, one for each part of the keys."""
+        if self.is_on_spark:
+            return sorted((self.path / SPARK).glob("part-*.sqlite"))
+        return [self.store] if self.store.exists() else []
+
+    def require_no_spark(self) -> None:
+        if self.is_on_spark:
+            raise Misuse(
+                f"{self.path / SPARK}: Spark has the contexts of the app {self.app!r}; workers would know none of them"
+            )
+
     def require(self) -> None:
-        if not self.store.exists():
+        if not self.stores():
             raise QueueNotFound(f"{self.store}: no worker of an app {self.app!r} has stored a context here yet")
 
 
@@ -123,6 +141,21 @@ class Slots(_Bytes):
                 return slot
         self.close()
         raise PenstockError(f"{self._app}: {SLOTS_MAX} workers are at work, and more are not possible")
+
+    @contextlib.contextmanager
+    def all(self) -> Iterator[None]:
+        """Every slot is ours for the block: nobody works. ``Misuse`` if somebody does."""
+        taken: list[int] = []
+        try:
+            for slot in range(SLOTS_MAX):
+                if slot != self.mine:
+                    if not syscalls.try_lock(self._fd, slot):
+                        raise Misuse(f"{self._app}: a worker is at work (slot {slot}); stop all of them first")
+                    taken.append(slot)
+            yield
+        finally:
+            for slot in taken:
+                syscalls.unlock(self._fd, slot)
 
     @contextlib.contextmanager
     def of_the_dead(self, slot: int) -> Iterator[bool]:

@@ -52,6 +52,9 @@ class Posted(msgspec.Struct, frozen=True, array_like=True):
     timer: str | None
 
 
+Post = tuple[str, str | None, Posted]  # queue, the macro queue that it was chosen of, message
+
+
 class Row(msgspec.Struct, frozen=True):
     """Messages of the outbox that go to one queue together, as a publisher's batch of this number."""
 
@@ -79,7 +82,7 @@ class Change(msgspec.Struct, frozen=True):
     key: str
     seen: Kept | None  # what its script was given
     kept: Kept | None
-    posts: list[tuple[str, str | None, Posted]]  # queue, the macro queue that it was chosen of, message
+    posts: list[Post]
     unset: list[str]
     is_ours: Callable[[], bool]  # whether the message is still this worker's
 
@@ -108,6 +111,8 @@ _inherited: dict[str, list[sqlite3.Connection]] = {}
 
 class Store:
     """The file, opened by one worker, or by somebody who only looks."""
+
+    schema = SCHEMA
 
     def __init__(self, path: Path, *, busy_s: float, read_only: bool = False) -> None:
         self._path = path
@@ -149,7 +154,7 @@ class Store:
             raise WrongFormat(f"{self._path}: contexts of format {found}; this version knows {FORMAT}")
         if not read_only and found != FORMAT:
             with self._transaction():
-                for statement in SCHEMA.split(";"):
+                for statement in self.schema.split(";"):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
             sync_directory(self._path.parent)  # it has its name for good
@@ -281,7 +286,7 @@ class Store:
                 if each.done.id not in known and there.get(each.key) == each.seen and each.is_ours()
             ]
             self._tidy()
-            self._keep(counted, now_us)
+            self._keep([(each.key, each.kept) for each in counted], now_us)
             self._db.executemany(
                 "INSERT INTO done VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -290,12 +295,11 @@ class Store:
                 ],
             )
             placed = [each for change in counted for each in self._unplaced(change)]
-            rows = self._post(slot, counted, now_us, rooms)
+            rows = self._post(slot, (post for each in counted for post in each.posts), now_us, rooms)
         self._tidied()
         return {each.done.id for each in counted}, rows, placed
 
-    def _keep(self, changes: Sequence[Change], now_us: int) -> None:
-        kept = [(each.key, each.kept) for each in changes]
+    def _keep(self, kept: Sequence[tuple[str, Kept | None]], now_us: int) -> None:
         self._db.executemany(
             "INSERT INTO context VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
             "SET state = excluded.state, timers = excluded.timers, changed_us = excluded.changed_us",
@@ -312,11 +316,10 @@ class Store:
         self._db.executemany("DELETE FROM placed WHERE key = ? AND type = ?", [(each.key, each.type) for each in gone])
         return gone
 
-    def _post(self, slot: int, changes: Sequence[Change], now_us: int, rooms: Rooms) -> list[Row]:
+    def _post(self, slot: int, posts: Iterable[Post], now_us: int, rooms: Rooms) -> list[Row]:
         together: dict[tuple[str, str | None], list[Posted]] = {}
-        for change in changes:
-            for queue, via, posted in change.posts:
-                together.setdefault((queue, via), []).append(posted)
+        for queue, via, posted in posts:
+            together.setdefault((queue, via), []).append(posted)
         if not together:
             return []
         number = self._next(slot, now_us)

@@ -40,10 +40,7 @@ class Taking:
 
     def homes(self) -> list[TimeQueue]:
         """The queues that messages come from."""
-        if isinstance(self._inner, MacroQueue):
-            self._inner._mine()
-            return [member.queue for member in self._inner._members.opened()]
-        return [self._inner]
+        return homes_of(self._input)
 
     def in_hand(self) -> list[Message]:
         return [*self.batch, *self._parked]
@@ -157,3 +154,12 @@ def _require_exclusive(queue: TimeQueue) -> None:
             f"{queue.name}: an input of scripts needs exclusive_keys, which keep the messages of a key in order; make "
             f"the queue with exclusive_keys=True (penstock create --exclusive-keys)"
         )
+
+
+def homes_of(input: ManagedQueue) -> list[TimeQueue]:
+    """The queues that messages of an input come from."""
+    inner: Any = input._inner
+    if isinstance(inner, MacroQueue):
+        inner._mine()
+        return [member.queue for member in inner._members.opened()]
+    return [inner]

@@ -13,7 +13,7 @@ from penstock.manager import MacroQueue, QueueManager
 from penstock.manager.copies import Kept, draft_of, kept
 from penstock.manager.managed import ManagedQueue
 from penstock.scripts.context import FollowUp
-from penstock.scripts.store import Posted
+from penstock.scripts.store import Post, Posted
 from penstock.store.files import Clock
 from penstock.timequeue import TimeQueue
 from penstock.timequeue.models import ACKNOWLEDGED, TWO_WAY
@@ -21,8 +21,6 @@ from penstock.timequeue.models import ACKNOWLEDGED, TWO_WAY
 SHARE = 4  # of a queue's slots and bytes is put at once at most: it may have other messages
 MESSAGES_MAX = 100
 MARGIN_BYTES = 1024  # what a record says beside body, type, key and headers
-
-Post = tuple[str, str | None, Posted]
 
 
 class Targets:

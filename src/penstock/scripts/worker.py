@@ -24,7 +24,7 @@ from penstock.codec import decode_body
 from penstock.errors import BodyTooLarge, LeaseLost, Misuse, NoScript, PenstockError, QueueFull
 from penstock.manager import QueueManager
 from penstock.message import DONE, PENDING, Message
-from penstock.scripts.calling import Kept, Outcome, Stale, call
+from penstock.scripts.calling import Kept, Outcome, Stale, call, error_text
 from penstock.scripts.folder import Folder, Slots
 from penstock.scripts.leasekeeper import LeaseKeeper
 from penstock.scripts.outbox import Outbox
@@ -127,6 +127,7 @@ class Worker:
         self.counts = Counts()
         folder = Folder(Path(os.path.abspath(root)), app.name)
         folder.require_root()
+        folder.require_no_spark()
         with contextlib.ExitStack() as opened:
             self._manager = opened.enter_context(QueueManager(folder.root, busy_s=busy_s))
             self._input = opened.enter_context(self._manager.open(app.input, relationship="consumer", clock=clock))
@@ -136,6 +137,7 @@ class Worker:
             with folder.alone(busy_s):
                 self._store = opened.enter_context(contextlib.closing(Store(folder.store, busy_s=busy_s)))
             self._slots = opened.enter_context(contextlib.closing(Slots(folder)))
+            folder.require_no_spark()  # as long as we have a slot, it stays so
             self._targets = opened.enter_context(contextlib.closing(Targets(self._manager, app.input, self._clock)))
             self._outbox = Outbox(app.name, self._store, self._targets, self._clock.wall_us)
             self._left: list[Row] = []
@@ -354,10 +356,10 @@ class Worker:
             delay_s = RETRY_S
         with contextlib.suppress(LeaseLost):
             if message.state == PENDING:
-                message.fail(_text(error), delay=delay_s)
+                message.fail(error_text(error), delay=delay_s)
 
     def _tell(self, message: Message, error: Exception) -> None:
-        line = " ".join(_text(error).split())
+        line = " ".join(error_text(error).split())
         if self._report is not None:
             trace = "".join(traceback.format_exception(error))
             self._report("failed", id=message.id, key=message.key, type=message.type, error=line, trace=trace)
@@ -414,14 +416,6 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _text(error: Exception) -> str:
-    """An error's own text is a program's code, which may fail, too."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception as another:
-        return f"{type(error).__name__}, whose text cannot be had: {type(another).__name__}"
 
 
 def _span_of(message: Message) -> contextlib.AbstractContextManager[Any]:
