@@ -9,12 +9,30 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.spark.schema import json_body, text_body
+    from penstock.spark.scripting.contexts import contexts, move_contexts
+    from penstock.spark.scripting.query import run_scripts
     from penstock.spark.sessions import session
     from penstock.spark.source import PenstockDataSource
 
-__all__ = ["PenstockDataSource", "json_body", "session", "text_body"]
+__all__ = [
+    "PenstockDataSource",
+    "contexts",
+    "json_body",
+    "move_contexts",
+    "run_scripts",
+    "session",
+    "text_body",
+]
 
-_WHERE = {"PenstockDataSource": "source", "json_body": "schema", "session": "sessions", "text_body": "schema"}
+_WHERE = {
+    "PenstockDataSource": "source",
+    "contexts": "scripting.contexts",
+    "json_body": "schema",
+    "move_contexts": "scripting.contexts",
+    "run_scripts": "scripting.query",
+    "session": "sessions",
+    "text_body": "schema",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,123 @@
+"""Owns ``run_scripts``: the streaming query that an app is on Spark, from its input to the driver's side of each batch.
+Never looks into a message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.errors import Misuse
+from penstock.scripts import App
+from penstock.scripts.folder import Folder
+from penstock.scripts.store import Store
+from penstock.spark.scripting import stateful
+from penstock.spark.scripting.batches import Batches
+from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
+from penstock.spark.scripting.results import Mark
+from penstock.spark.scripting.rows import COLUMNS
+from penstock.spark.scripting.tasks import OUTPUT, PART, Task
+from penstock.spark.sessions import session
+from penstock.timequeue.arguments import BUSY_S, check_seconds
+
+MAX_ROWS = 100_000
+WAIT_S = 30.0
+
+
+def run_scripts(
+    app: App[Any],
+    root: str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    available_now: bool = False,
+    partitions: int | None = None,
+    engine: str = PARTS,
+    max_rows: int = MAX_ROWS,
+    retry_delay: float | None = None,
+    wait: float = WAIT_S,
+    **options: Any,
+) -> Any:
+    """Start an app as a streaming query; the query.
+
+    Its contexts are in the app's folder in the root, in as many parts as ``partitions`` says when it is started for the
+    first time (else as many as Spark has cores). With ``available_now`` it ends when what was due is done. Further
+    ``options`` are those of the source.
+    """
+    if not isinstance(app, App):
+        raise Misuse(f"what runs on Spark is a penstock.scripts.App, not {app!r}")
+    if engine not in (PARTS, STATEFUL):
+        raise Misuse(f"engine must be {PARTS!r} or {STATEFUL!r}, not {engine!r}")
+    if partitions is not None and not (partitions.__class__ is int and 1 <= partitions <= PARTS_MAX):
+        raise Misuse(f"partitions must be a whole number from 1 to {PARTS_MAX}, not {partitions!r}")
+    delay_s = None if retry_delay is None else check_seconds("retry_delay", retry_delay)
+    wait_s = check_seconds("wait", wait)
+    place = Place(root, app.name)
+    place.folder.require_root()
+    spark = spark or session(app.name)
+    cores = spark.sparkContext.defaultParallelism
+    with contextlib.nullcontext() if place.folder.is_on_spark else place.nobody_works():
+        _refuse_contexts_of_workers(place.folder)
+        settings = place.settle_on(engine, partitions, app.input, cores)
+    receiver = f"scripts.{app.name}"
+    batches = Batches(app, place, receiver, delay_s, wait_s)
+    batches.put_left()
+    given = {"root": str(place.folder.root), "queue": app.input, "receiver": receiver, "maxRows": max_rows, **options}
+    rows = spark.readStream.format("penstock").schema(COLUMNS).options(**given).load()
+    made = _in_parts(app, place, settings, rows, batches) if engine == PARTS else _stateful(app, place, rows, batches)
+    writer = made.option("checkpointLocation", str(place.checkpoint)).queryName(f"scripts.{app.name}")
+    return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def _refuse_contexts_of_workers(folder: Folder) -> None:
+    """Two places with contexts of one app would each have half of the truth."""
+    if folder.store.exists() and not folder.is_on_spark:
+        with contextlib.closing(Store(folder.store, busy_s=BUSY_S, read_only=True)) as store:
+            count = store.count() + len(store.slots())
+        if count:
+            raise Misuse(
+                f"{folder.store}: workers have stored contexts here; move them to Spark first: "
+                f"penstock.spark.move_contexts(app, root)"
+            )
+
+
+# ---------------------------------------------------------------- contexts in parts of ours
+
+
+def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, batches: Batches) -> Any:
+    files = [str(place.part(number)) for number in range(settings.partitions)]
+    root = str(place.folder.root)
+
+    def each(frame: DataFrame, number: int) -> None:
+        # The same hash that Spark partitions by: a task has one part.
+        sorted_rows = (
+            frame.withColumn(PART, F.expr(f"pmod(hash(key), {settings.partitions})"))
+            .repartition(settings.partitions, "key")
+            .sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
+        )
+        outcomes = sorted_rows.mapInArrow(Task(app, root, files, number), OUTPUT)
+        batches.run(outcomes, number, lambda: _mark(frame))
+
+    return rows.writeStream.foreachBatch(each)
+
+
+def _mark(frame: DataFrame) -> Mark:
+    count, first, last = frame.agg(F.count("*"), F.min("id"), F.max("id")).collect()[0]
+    return Mark(count, first or "", last or "")
+
+
+# ---------------------------------------------------------------- contexts in Spark's own state
+
+
+def _stateful(app: App[Any], place: Place, rows: DataFrame, batches: Batches) -> Any:
+    for name, value in stateful.SETTINGS.items():
+        rows.sparkSession.conf.set(name, value)
+    found = stateful.outcomes(app, str(place.folder.root), rows)
+
+    def each(frame: DataFrame, number: int) -> None:
+        batches.run(frame, number, lambda: stateful.mark(frame))
+
+    return found.writeStream.foreachBatch(each)

@@ -1,0 +1,84 @@
+"""Owns scripts as Spark's own ``transformWithState``: contexts are in the state that Spark partitions and checkpoints.
+The reference for the parts of ours, and slower. Never puts or acknowledges a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
+
+from penstock.scripts import App
+from penstock.scripts.calling import Kept
+from penstock.scripts.context import Timer
+from penstock.spark.scripting.results import Mark, encode, mark_of
+from penstock.spark.scripting.rows import COLUMNS, RowMessage
+from penstock.spark.scripting.tasks import OUTPUT, Caller
+
+STATE = "context"  # the variable's name: the state can be read by it
+SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # RocksDB's files are copied with Hadoop's own local file system, and not the quicker one of our session.
+    "fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+_KEPT = StructType([StructField("state", BinaryType()), StructField("timers", BinaryType())])
+_encode = msgspec.msgpack.Encoder().encode
+decode_timers = msgspec.msgpack.Decoder(dict[str, Timer]).decode
+
+
+class Scripts(StatefulProcessor):
+    """Calls the scripts of a key's messages, in order."""
+
+    def __init__(self, app: App[Any], root: str) -> None:
+        self._app = app
+        self._root = root
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._kept = handle.getValueState(STATE, _KEPT)
+        self._caller = Caller(self._app, self._root)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+        messages = sorted((RowMessage(*row) for row in rows), key=lambda message: message.order)
+        found = self._kept.get() if self._kept.exists() else None
+        before = kept = None if found is None else Kept(bytes(found[0]), decode_timers(bytes(found[1])))
+        results = []
+        for message in messages:
+            kept, result = self._caller(message, kept)
+            if result is not None:
+                results.append(result)
+        if kept is None and before is not None:
+            self._kept.clear()
+        elif kept is not None and kept is not before:
+            self._kept.update((kept.state, _encode(kept.timers)))
+        mark = mark_of(message.id for message in messages)
+        yield Row(part=0, count=mark.count, first=mark.first, last=mark.last, results=encode(results))
+
+    def close(self) -> None:
+        self._caller.close()
+
+
+def outcomes(app: App[Any], root: str, rows: DataFrame) -> DataFrame:
+    """What the messages of a stream lead to."""
+    plain = [
+        F.unix_micros(field.name).alias(field.name) if isinstance(field.dataType, TimestampType) else F.col(field.name)
+        for field in COLUMNS
+    ]
+    keyed = rows.select(*plain).groupBy("key")
+    return keyed.transformWithState(
+        statefulProcessor=Scripts(app, root), outputStructType=OUTPUT, outputMode="Append", timeMode="None"
+    )
+
+
+def mark(frame: DataFrame) -> Mark:
+    """Of a batch of outcomes. All of them are made for it: Spark's state is only then that of this batch."""
+    count, first, last = frame.agg(F.sum("count"), F.min("first"), F.max("last")).collect()[0]
+    return Mark(count or 0, first or "", last or "")

@@ -1,0 +1,188 @@
+"""Owns the work of a task: the scripts of the messages of a part of the keys, in order, and what they lead to. All of
+it is stored in the part's file with one transaction; a task that runs again finds it there, and calls nothing. Never
+puts or acknowledges a message: that is the driver's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from penstock.errors import BodyTooLarge, NoScript, PenstockError
+from penstock.manager import QueueManager
+from penstock.scripts import App
+from penstock.scripts.calling import Kept, Stale, call, error_text
+from penstock.scripts.targets import Targets
+from penstock.scripts.worker import NO_SCRIPT
+from penstock.spark.scripting.batchstore import Batch, BatchStore
+from penstock.spark.scripting.results import Mark, Result, encode, mark_of
+from penstock.spark.scripting.rows import RowMessage, messages
+from penstock.store import layout as L
+from penstock.store import rig
+from penstock.store.directory import read_options
+from penstock.store.files import Clock
+from penstock.store.options import DELETE, Options
+from penstock.timequeue.answers import DATA_BYTES_LEAST, share_of
+from penstock.timequeue.arguments import BUSY_S
+
+LOOKED_UP = 500  # messages whose contexts are read together
+PART = "penstock_part"  # the column that says which part of the keys a row is of
+
+OUTPUT = "part int, count long, first string, last string, results binary"
+_ARROW = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("count", pa.int64()),
+        pa.field("first", pa.string()),
+        pa.field("last", pa.string()),
+        pa.field("results", pa.binary()),
+    ]
+)
+
+
+class Caller:
+    """Calls scripts, one message after the other; what they ask for is checked as far as it can be."""
+
+    def __init__(self, app: App[Any], root: str) -> None:
+        self._app = app
+        self._root = root
+        self._clock = Clock()
+        self._manager: QueueManager | None = None
+        self._targets: Targets | None = None
+        self._homes: dict[str, Options] = {}
+
+    def __call__(self, message: RowMessage, kept: Kept | None) -> tuple[Kept | None, Result | None]:
+        """What is kept for its key from now on, and what else there is to do, if anything."""
+        app = self._app
+        now_us = self._clock.wall_us()
+        try:
+            outcome = call(app.name, app.scripts, app.states, kept, message, now_us)
+            if outcome is None:
+                return kept, None
+            posts = [post for each in outcome.follow_ups for post in self._open().posts(each, now_us)]
+            if outcome.answer is not None:
+                self._check_answer(message, len(outcome.answer[1]))
+            if not posts and outcome.answer is None:
+                return outcome.kept, None
+            return outcome.kept, Result(message.queue, message.id, posts=posts, answer=outcome.answer)
+        except Stale:
+            return kept, None
+        except (Exception, SystemExit) as error:
+            dead = isinstance(error, NoScript) and self._home(message).dead_letter != DELETE
+            text = error_text(error)
+            return kept, Result(message.queue, message.id, error=text, reason=NO_SCRIPT if dead else None)
+
+    def _check_answer(self, message: RowMessage, size_bytes: int) -> None:
+        limit = share_of(self._home(message).data_bytes, DATA_BYTES_LEAST)
+        if size_bytes + 2 * L.UNIT_BYTES > limit:
+            raise BodyTooLarge(f"{message.queue}/replies", body_bytes=size_bytes, limit_bytes=limit)
+
+    def _home(self, message: RowMessage) -> Options:
+        if message.queue not in self._homes:
+            self._homes[message.queue] = read_options(Path(message.queue))
+        return self._homes[message.queue]
+
+    def _open(self) -> Targets:
+        if self._targets is None:
+            self._manager = QueueManager(self._root)
+            self._targets = Targets(self._manager, self._app.input, self._clock)
+        return self._targets
+
+    def close(self) -> None:
+        if self._targets is not None:
+            self._targets.close()
+        if self._manager is not None:
+            self._manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Task:
+    """What ``mapInArrow`` is given. Its rows come sorted, by part and then as they are due."""
+
+    def __init__(self, app: App[Any], root: str, parts: list[str], batch: int) -> None:
+        self._app = app
+        self._root = root
+        self._parts = parts  # files
+        self._batch = batch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (
+            (part, message)
+            for batch in batches
+            for part, message in zip(batch.column(PART).to_pylist(), messages(batch), strict=True)
+        )
+        for part, some in itertools.groupby(rows, key=lambda row: row[0]):
+            done = self._run(part, (message for _, message in some))
+            mark = done.mark
+            values = [[part], [mark.count], [mark.first], [mark.last], [done.results]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(value, type=field.type) for value, field in zip(values, _ARROW, strict=True)], schema=_ARROW
+            )
+
+    def _run(self, part: int, rows: Iterator[RowMessage]) -> Batch:
+        with contextlib.closing(BatchStore(Path(self._parts[part]), busy_s=BUSY_S)) as store:
+            last = store.batch()
+            if last is None or last.number < self._batch:
+                done, contexts = self._work(store, rows)
+                last = store.keep_batch(done, contexts, time.time_ns() // 1000)
+                mark = done.mark
+            else:
+                mark = mark_of(message.id for message in rows)
+            check_same(self._parts[part], self._batch, mark, last)
+            return last
+
+    def _work(self, store: BatchStore, rows: Iterator[RowMessage]) -> tuple[Batch, dict[str, Kept | None]]:
+        contexts: dict[str, Kept | None] = {}  # those that were looked for
+        changed: set[str] = set()
+        results: list[Result] = []
+        mark = Mark()
+        with Caller(self._app, self._root) as caller:
+            while some := list(itertools.islice(rows, LOOKED_UP)):
+                mark = mark.joined(mark_of(message.id for message in some))
+                _look_up(store, contexts, some)
+                for message in some:
+                    key = message.key or ""
+                    kept = contexts.get(key)
+                    after, result = caller(message, kept)
+                    if after is not kept:
+                        contexts[key] = after
+                        changed.add(key)
+                    if result is not None:
+                        results.append(result)
+                rig.effect(rig.WRITE, "a task's messages")
+        return Batch(self._batch, mark, encode(results)), {key: contexts[key] for key in changed}
+
+
+def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable[RowMessage]) -> None:
+    new = list({key for message in some if (key := message.key) is not None and key not in contexts})
+    contexts.update(dict.fromkeys(new))
+    contexts.update(store.contexts(new))
+
+
+def check_same(path: str | os.PathLike[str], number: int, mark: Mark, stored: Batch) -> None:
+    """A batch that is stored is passed over when it comes again. If other messages came, they would be lost."""
+    if stored.number != number or stored.mark != mark:
+        raise PenstockError(
+            f"{path}: batch {number} of Spark has {_said(mark)}, but batch {stored.number} is stored already, with "
+            f"{_said(stored.mark)}: the checkpoint is older than the contexts, or of other messages. Nothing was done. "
+            f"See docs/scripts.md#when-checkpoint-and-contexts-disagree"
+        )
+
+
+def _said(mark: Mark) -> str:
+    return f"{mark.count} messages from {mark.first} to {mark.last}" if mark.count else "no messages"
