@@ -73,9 +73,9 @@ class Started:
 class Drivers:
     """Drivers, the next one already starting while one runs: most of it is starting Java."""
 
-    def __init__(self, folder: Path, *arguments: object) -> None:
+    def __init__(self, folder: Path, *arguments: object, module: str = "tests.spark.driver") -> None:
         self._folder = folder
-        self._command = [sys.executable, "-m", "tests.spark.driver", str(folder), *map(str, arguments)]
+        self._command = [sys.executable, "-m", module, str(folder), *map(str, arguments)]
         self._all: list[Started] = []
 
     def __enter__(self) -> Drivers:
@@ -85,8 +85,8 @@ class Drivers:
         for each in self._all:
             each.kill()
 
-    def prepare(self) -> Started:
+    def prepare(self, *arguments: str) -> Started:
         """One that starts, and waits to be told to go."""
-        started = Started(self._command, self._folder / f"said.{len(self._all)}")
+        started = Started([*self._command, *arguments], self._folder / f"said.{len(self._all)}")
         self._all.append(started)
         return started

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,13 +26,15 @@ from penstock.scripts.worker import LEFT_MAX, RETRY_S
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
 from penstock.spark.scripting.results import Mark, Result, decode, encode
-from penstock.spark.scripting.tasks import check_same
+from penstock.spark.scripting.tasks import differ
 from penstock.store.files import Clock
 from penstock.timequeue import open_queue
 from penstock.timequeue.arguments import BUSY_S
 from penstock.timequeue.verdicts import Answered, Dead, Failed, Verdict, note
 
 LOOK_S = 0.5
+
+Outcomes = Callable[[int], Any]
 
 log = logging.getLogger("penstock")
 
@@ -49,17 +51,30 @@ class Batches:
         self._mutex = threading.Lock()  # one has the outbox
         self._thread: threading.Thread | None = None
 
-    def run(self, outcomes: Any, number: int, marked: Any) -> None:
-        """A batch. ``outcomes`` is a DataFrame whose rows the tasks make when it is collected; ``marked`` says of its
-        messages how many there are, and the ends of their ids."""
+    def run(self, number: int, outcomes: Outcomes, marked: Callable[[], Mark]) -> None:
+        """A batch of Spark's. ``outcomes`` gives a DataFrame, by the batch's serial number, whose rows the tasks make
+        when it is collected; ``marked`` says of its messages how many there are, and the ends of their ids."""
         with self._mutex, self._opened() as (store, outbox):
-            known = store.batch()
-            if known is None or known.number < number:
-                known = self._work(store, outbox, outcomes, number)
-            else:
-                check_same(self._place.driver, number, marked(), known)
+            done = self._known(store, number, marked)
+            if done is None:
+                done = self._work(store, number, outcomes)
             self._put(store, outbox)
-            self._judge(decode(known.results))
+            self._judge(decode(done.results))
+
+    def _known(self, store: BatchStore, number: int, marked: Callable[[], Mark]) -> Batch | None:
+        """The batch as it is stored, if it was run before."""
+        query = self._place.query()
+        last = store.batch()
+        if last is None or (last.query == query and last.number < number):
+            return None
+        mark = marked()
+        if last.query == query and (last.number != number or last.mark != mark):
+            raise differ(self._place.driver, f"batch {number} of Spark", mark, last)
+        if last.query != query:  # a new checkpoint: it takes what is open first, which may be the last batch
+            if last.mark != mark:
+                return None
+            store.rename_batch(last := msgspec.structs.replace(last, query=query, number=number))
+        return last
 
     def put_left(self) -> None:
         """What was written down and not put: a driver was killed, or there was no room."""
@@ -78,10 +93,12 @@ class Batches:
             yield store, Outbox(self._app.name, store, self._targets, clock.wall_us)
             store.tidy()
 
-    def _work(self, store: BatchStore, outbox: Outbox, outcomes: Any, number: int) -> Batch:
+    def _work(self, store: BatchStore, number: int, outcomes: Outcomes) -> Batch:
+        last = store.batch()
+        serial = 1 if last is None else last.serial + 1
         mark = Mark()
         results: list[Result] = []
-        for row in sorted(outcomes.collect(), key=lambda row: row.part):
+        for row in sorted(outcomes(serial).collect(), key=lambda row: row.part):
             mark = mark.joined(Mark(row["count"], row["first"], row["last"]))
             results += decode(row["results"])
         said = [
@@ -89,7 +106,7 @@ class Batches:
             for each in results
             if each.error is not None or each.answer is not None
         ]
-        batch = Batch(number, mark, encode(said))
+        batch = Batch(serial, mark, encode(said), self._place.query(), number)
         posts = (post for each in results for post in each.posts)
         store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
         return batch

@@ -14,11 +14,13 @@ from penstock.spark.scripting.results import Mark
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """One that is stored."""
+    """One that is stored. Its ``serial`` is ours: Spark's numbers begin anew with a new checkpoint."""
 
-    number: int
+    serial: int
     mark: Mark
     results: bytes
+    query: str = ""  # the checkpoint's, and its number there: for the driver
+    number: int = 0
 
 
 class BatchStore(Store):
@@ -28,8 +30,8 @@ class BatchStore(Store):
         SCHEMA
         + """
 CREATE TABLE IF NOT EXISTS batch (
-    number INTEGER PRIMARY KEY, count INTEGER NOT NULL, first TEXT NOT NULL, last TEXT NOT NULL,
-    results BLOB NOT NULL);
+    serial INTEGER PRIMARY KEY, count INTEGER NOT NULL, first TEXT NOT NULL, last TEXT NOT NULL,
+    results BLOB NOT NULL, query TEXT NOT NULL, number INTEGER NOT NULL);
 """
     )
 
@@ -39,16 +41,15 @@ CREATE TABLE IF NOT EXISTS batch (
             return self._batch()
 
     def _batch(self) -> Batch | None:
-        question = "SELECT number, count, first, last, results FROM batch ORDER BY number DESC LIMIT 1"
-        found = self._db.execute(question).fetchone()
-        return None if found is None else Batch(found[0], Mark(*found[1:4]), found[4])
+        found = self._db.execute("SELECT serial, count, first, last, results, query, number FROM batch").fetchone()
+        return None if found is None else Batch(found[0], Mark(*found[1:4]), *found[4:])
 
     def keep_batch(self, batch: Batch, contexts: Mapping[str, Kept | None], now_us: int) -> Batch:
         """A batch of a part, with the contexts that it changed; the one that counts, which is another attempt's if that
         was first."""
         with self._told(), self._transaction():
             last = self._batch()
-            if last is not None and last.number >= batch.number:
+            if last is not None and last.serial >= batch.serial:
                 return last
             self._keep(list(contexts.items()), now_us)
             self._note(batch)
@@ -65,9 +66,13 @@ CREATE TABLE IF NOT EXISTS batch (
     def _note(self, batch: Batch) -> None:
         mark = batch.mark
         self._db.execute("DELETE FROM batch")
-        self._db.execute(
-            "INSERT INTO batch VALUES (?, ?, ?, ?, ?)", (batch.number, mark.count, mark.first, mark.last, batch.results)
-        )
+        said = (batch.serial, mark.count, mark.first, mark.last, batch.results, batch.query, batch.number)
+        self._db.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?)", said)
+
+    def rename_batch(self, batch: Batch) -> None:
+        """The last one has another number, in another checkpoint."""
+        with self._told(), self._transaction():
+            self._note(batch)
 
     def take_in(self, contexts: Iterable[tuple[str, Kept]], now_us: int) -> None:
         """Contexts from elsewhere."""

@@ -19,6 +19,7 @@ from penstock.scripts import App
 from penstock.scripts.calling import Kept
 from penstock.scripts.contexts import read
 from penstock.scripts.store import Store
+from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batchstore import BatchStore
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place
 from penstock.spark.scripting.stateful import STATE, decode_timers
@@ -83,8 +84,9 @@ def _arrow(some: list[tuple[str, Kept]]) -> pa.RecordBatch:
 
 def _of_state(spark: SparkSession, place: Place) -> DataFrame:
     """Out of Spark's state: as of the last batch that is done."""
+    stateful.prepare(spark)
     read_state = spark.read.format("statestore").option("path", str(place.checkpoint)).option("stateVarName", STATE)
-    timers = F.udf(_timers, "map<string, timestamp>")
+    timers = F.udf(lambda packed: _timers(packed), "map<string, timestamp>")  # Spark reads the hints of functions
     found = read_state.load()
     return found.select(
         F.col("key.key").alias("key"),

@@ -70,6 +70,10 @@ class Place:
     def checkpoint(self) -> Path:
         return self.path / "checkpoint"
 
+    def query(self) -> str:
+        """By what Spark knows the checkpoint: a new one has another."""
+        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+
     @property
     def driver(self) -> Path:
         return self.path / "driver.sqlite"

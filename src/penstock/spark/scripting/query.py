@@ -98,8 +98,11 @@ def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, 
             .repartition(settings.partitions, "key")
             .sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
         )
-        outcomes = sorted_rows.mapInArrow(Task(app, root, files, number), OUTPUT)
-        batches.run(outcomes, number, lambda: _mark(frame))
+        batches.run(
+            number,
+            lambda serial: sorted_rows.mapInArrow(Task(app, root, files, serial), OUTPUT),
+            lambda: _mark(frame),
+        )
 
     return rows.writeStream.foreachBatch(each)
 
@@ -113,11 +116,10 @@ def _mark(frame: DataFrame) -> Mark:
 
 
 def _stateful(app: App[Any], place: Place, rows: DataFrame, batches: Batches) -> Any:
-    for name, value in stateful.SETTINGS.items():
-        rows.sparkSession.conf.set(name, value)
+    stateful.prepare(rows.sparkSession)
     found = stateful.outcomes(app, str(place.folder.root), rows)
 
     def each(frame: DataFrame, number: int) -> None:
-        batches.run(frame, number, lambda: stateful.mark(frame))
+        batches.run(number, lambda _: frame, lambda: stateful.mark(frame))
 
     return found.writeStream.foreachBatch(each)

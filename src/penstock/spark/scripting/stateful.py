@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
@@ -64,6 +64,12 @@ class Scripts(StatefulProcessor):
 
     def close(self) -> None:
         self._caller.close()
+
+
+def prepare(spark: SparkSession) -> None:
+    """Settings without which there is no state of this kind."""
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
 
 
 def outcomes(app: App[Any], root: str, rows: DataFrame) -> DataFrame:

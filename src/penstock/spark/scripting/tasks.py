@@ -114,11 +114,11 @@ class Caller:
 class Task:
     """What ``mapInArrow`` is given. Its rows come sorted, by part and then as they are due."""
 
-    def __init__(self, app: App[Any], root: str, parts: list[str], batch: int) -> None:
+    def __init__(self, app: App[Any], root: str, parts: list[str], serial: int) -> None:
         self._app = app
         self._root = root
         self._parts = parts  # files
-        self._batch = batch
+        self._serial = serial
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (
@@ -137,13 +137,14 @@ class Task:
     def _run(self, part: int, rows: Iterator[RowMessage]) -> Batch:
         with contextlib.closing(BatchStore(Path(self._parts[part]), busy_s=BUSY_S)) as store:
             last = store.batch()
-            if last is None or last.number < self._batch:
+            if last is None or last.serial < self._serial:
                 done, contexts = self._work(store, rows)
                 last = store.keep_batch(done, contexts, time.time_ns() // 1000)
                 mark = done.mark
             else:
                 mark = mark_of(message.id for message in rows)
-            check_same(self._parts[part], self._batch, mark, last)
+            if (last.serial, last.mark) != (self._serial, mark):
+                raise differ(self._parts[part], f"batch {self._serial}", mark, last)
             return last
 
     def _work(self, store: BatchStore, rows: Iterator[RowMessage]) -> tuple[Batch, dict[str, Kept | None]]:
@@ -165,7 +166,7 @@ class Task:
                     if result is not None:
                         results.append(result)
                 rig.effect(rig.WRITE, "a task's messages")
-        return Batch(self._batch, mark, encode(results)), {key: contexts[key] for key in changed}
+        return Batch(self._serial, mark, encode(results)), {key: contexts[key] for key in changed}
 
 
 def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable[RowMessage]) -> None:
@@ -174,14 +175,13 @@ def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable
     contexts.update(store.contexts(new))
 
 
-def check_same(path: str | os.PathLike[str], number: int, mark: Mark, stored: Batch) -> None:
+def differ(path: str | os.PathLike[str], what: str, mark: Mark, stored: Batch) -> PenstockError:
     """A batch that is stored is passed over when it comes again. If other messages came, they would be lost."""
-    if stored.number != number or stored.mark != mark:
-        raise PenstockError(
-            f"{path}: batch {number} of Spark has {_said(mark)}, but batch {stored.number} is stored already, with "
-            f"{_said(stored.mark)}: the checkpoint is older than the contexts, or of other messages. Nothing was done. "
-            f"See docs/scripts.md#when-checkpoint-and-contexts-disagree"
-        )
+    return PenstockError(
+        f"{path}: {what} has {_said(mark)}, but batch {stored.serial} is stored already, with {_said(stored.mark)}: "
+        f"the checkpoint is older than the contexts, or a claim was released. Nothing was done; what to do: "
+        f"docs/scripts.md#when-checkpoint-and-contexts-disagree"
+    )
 
 
 def _said(mark: Mark) -> str:

@@ -1,0 +1,140 @@
+"""Scripts on a real Spark: the application of tests/shop.py ends as it does with workers; contexts as a table, and
+moved from workers to Spark; what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import penstock
+from penstock import Misuse, QueueNotFound
+
+pytest.importorskip("pyspark")
+from pyspark.errors import StreamingQueryException
+
+from penstock.scripts import App
+from penstock.spark import contexts, move_contexts, run_scripts
+from penstock.spark.scripting.place import Place
+from tests.shop import CUSTOMERS, Customer, Shop, app
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def run(spark: Any, root: Path, of: Any = app, **options: Any) -> None:
+    run_scripts(of, root, spark=spark, available_now=True, **options).awaitTermination()
+
+
+def table(spark: Any, root: Path) -> dict[str, Customer]:
+    rows = contexts(app, root, spark=spark).collect()
+    return {row.key: msgspec.json.decode(row.state, type=Customer) for row in rows}
+
+
+@pytest.mark.parametrize("engine", ["parts", "transformWithState"])
+def test_the_shop_ends_on_spark_as_it_does_with_workers(spark: Any, tmp_path: Path, engine: str) -> None:
+    shop = Shop(tmp_path, exclusive_keys=False)
+    shop.fill()
+    shop.ask()
+    shop.run(lambda: run(spark, tmp_path, engine=engine, partitions=None if engine != "parts" else 3))
+    shop.judge(table(spark, tmp_path))
+    if engine == "parts":
+        assert dict(app.contexts(tmp_path)) == shop.expected()  # without Spark, too
+
+
+def test_contexts_move_from_workers_to_spark_and_the_rest_is_done_there(spark: Any, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.fill()
+    with app.worker(tmp_path, batch=5) as worker:
+        worker.step()
+        worker.step()
+        with pytest.raises(Misuse, match="a worker is at work"):
+            move_contexts(app, tmp_path, spark=spark)
+    with pytest.raises(Misuse, match=r"move_contexts\(app, root\)"):
+        run_scripts(app, tmp_path, spark=spark)
+    before = dict(app.contexts(tmp_path))
+    assert len(before) == 7 and table(spark, tmp_path) == before
+    assert move_contexts(app, tmp_path, spark=spark, partitions=3) == 7
+    assert dict(app.contexts(tmp_path)) == before and contexts("shop", tmp_path, spark=spark).count() == 7
+    timers = contexts(app, tmp_path, spark=spark).filter(f"key = '{CUSTOMERS[0]}'").collect()[0].timers
+    assert list(timers) == ["remind"]
+    with pytest.raises(Misuse, match="Spark has the contexts"):
+        app.run(tmp_path, until_empty=True)
+    shop.run(lambda: run(spark, tmp_path))
+    shop.judge()
+
+
+def test_a_macro_queue_is_the_input_and_full_queues_get_what_waits_for_them(spark: Any, tmp_path: Path) -> None:
+    small = {"depth": 40, "data_bytes": 1 << 16, "durability": "relaxed"}
+    echo = App("echo", input="both")
+
+    @echo.script("say")
+    def say(context: Any, message: Any) -> None:
+        context.state["said"] = context.state.get("said", 0) + 1
+        context.put(message.body, type="echo")
+
+    @echo.script("echo")
+    def echoed(context: Any, message: Any) -> None:
+        context.state["heard"] = context.state.get("heard", 0) + 1
+
+    with penstock.QueueManager(tmp_path) as manager:
+        for name in ("one", "two"):
+            manager.create(name, **small)
+        manager.create_macro("both", ["one", "two"])
+        with manager.open("both") as both:
+            both.put_many(range(40), type="say", key="a")
+            both.put_many(range(40), type="say", key="b")
+            for _ in range(20):
+                run(spark, tmp_path, echo)
+                if dict(echo.contexts(tmp_path)) == {key: {"said": 40, "heard": 40} for key in "ab"}:
+                    break
+                time.sleep(0.2)
+            else:
+                raise AssertionError(dict(echo.contexts(tmp_path)))
+            assert both.qsize() == 0
+
+
+def test_what_is_wrong_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(QueueNotFound, match="no such folder"):
+        run_scripts(app, tmp_path / "none", spark=spark)
+    with pytest.raises(Misuse, match="engine must be"):
+        run_scripts(app, tmp_path, spark=spark, engine="fast")
+    with pytest.raises(Misuse, match="partitions must be"):
+        run_scripts(app, tmp_path, spark=spark, partitions=0)
+    with pytest.raises(Misuse, match="not 'shop'"):
+        run_scripts("shop", tmp_path, spark=spark)  # type: ignore[arg-type]
+    with pytest.raises(QueueNotFound, match="no context of an app"):
+        contexts("shop", tmp_path, spark=spark)
+    with pytest.raises(QueueNotFound, match="has stored a context"):
+        move_contexts(app, tmp_path, spark=spark)
+    Place(tmp_path, "shop").settle_on("parts", 2, "orders", 2)
+    with pytest.raises(Misuse, match=r"partitions=2, which stays as it is; not 3"):
+        run_scripts(app, tmp_path, spark=spark, partitions=3)
+
+
+def test_a_checkpoint_that_is_older_than_the_contexts_is_refused_and_a_new_one_goes_on(
+    spark: Any, tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path, exclusive_keys=False, orders=1)
+    shop.fill()
+    run(spark, tmp_path, max_rows=5)
+    checkpoint = Place(tmp_path, "shop").checkpoint
+    shutil.copytree(checkpoint, tmp_path / "old")
+    with shop.manager.open("orders") as queue:
+        while queue.qsize():
+            run(spark, tmp_path, max_rows=5)
+        queue.put({"item": "lamp"}, type="order", key="new")
+        shutil.rmtree(checkpoint)
+        shutil.copytree(tmp_path / "old", checkpoint)
+        with pytest.raises(StreamingQueryException, match="ClaimLost"):
+            run(spark, tmp_path)
+        with pytest.raises(StreamingQueryException, match="is stored already"):
+            run(spark, tmp_path, onLostClaim="skip")
+        shutil.rmtree(checkpoint)
+        run(spark, tmp_path)
+    found = dict(app.contexts(tmp_path))
+    assert found.pop("new").orders == ["lamp"] and found == shop.expected()
+    shop.manager.close()
