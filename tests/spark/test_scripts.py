@@ -3,7 +3,11 @@ moved from workers to Spark; what is refused."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from penstock.scripts import App
 from penstock.spark import contexts, move_contexts, run_scripts
 from penstock.spark.scripting.place import Place
 from tests.shop import CUSTOMERS, Customer, Shop, app
+from tests.spark.processes import Started
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -138,3 +143,35 @@ def test_a_checkpoint_that_is_older_than_the_contexts_is_refused_and_a_new_one_g
     found = dict(app.contexts(tmp_path))
     assert found.pop("new").orders == ["lamp"] and found == shop.expected()
     shop.manager.close()
+
+
+def test_the_command_line_runs_an_app_on_spark_and_tells_of_each_batch(needs_java: None, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    shop = Shop(tmp_path / "root", exclusive_keys=False, orders=1)
+    shop.fill()
+    command = ["scripts", "run", "tests.shop:app", "--root", str(shop.root), "--spark", "--master", "local[2]"]
+    driver = Started([sys.executable, "-m", "penstock", *command, "--json"], tmp_path / "said")
+    with shop.manager.open("orders") as queue:
+        driver.wait_for(lambda: queue.qsize() == queue.stats().claimed == 0, "the end")
+    driver.process.send_signal(signal.SIGINT)
+    assert driver.process.wait(60) == 130, driver.said()
+    said = [json.loads(each) for each in driver.said().splitlines() if each.startswith("{")]
+    assert said and {each["event"] for each in said} == {"batch"} and sum(each["messages"] for each in said) >= 14
+    assert "Traceback" not in driver.said()
+    shop.judge()
+
+
+def test_the_tutorial_of_scripts_on_spark_can_be_followed_to_the_end(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs/scripts-on-spark.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "visits.py").write_text(blocks[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spark.sparkContext.addPyFile(str(tmp_path / "visits.py"))
+    names: dict[str, Any] = {"__name__": "tutorial"}
+    for block in blocks[1:]:
+        exec(compile(block, "tutorial.py", "exec", dont_inherit=True), names)
+    names["manager"].close()
+    assert capsys.readouterr().out == "".join(re.findall(r"```text\n(.*?)```", text, re.DOTALL))

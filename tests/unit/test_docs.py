@@ -31,6 +31,7 @@ PAGES = [
     "docs/macro.md",
     "docs/manager.md",
     "docs/metrics.md",
+    "docs/scripts-on-spark.md",
     "docs/scripts.md",
     "docs/selecting.md",
     "docs/spark.md",

@@ -13,6 +13,7 @@ import typer
 from penstock.cli.exits import INTERRUPTED, NO_QUEUE, NOTHING, OK, TERMINATED, USAGE, Failure
 from penstock.cli.options import Json, examples
 from penstock.cli.output import flush, say
+from penstock.cli.sparkscripts import run_on_spark
 from penstock.cli.values import span_s
 from penstock.cli.work import Pool, Process
 from penstock.scripts.contexts import shown
@@ -22,6 +23,7 @@ from penstock.scripts.worker import BATCH, BATCH_MAX
 EXAMPLES = examples(
     "penstock scripts run shop.scripts:app --root queues --workers 4",
     "penstock scripts run shop.scripts:app --root queues --until-empty --json",
+    "penstock scripts run shop.scripts:app --root queues --spark",
     "penstock scripts contexts shop --root queues",
     "penstock scripts contexts shop --root queues --key example.com",
 )
@@ -86,6 +88,14 @@ def scripts(
         ),
     ] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="As a streaming query of Spark's; see the docs.")] = False,
+    master: Annotated[str, typer.Option(metavar="URL", help="Of Spark.")] = "local[*]",
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="On Spark: in how many parts the contexts are, from the first time on.", show_default=False
+        ),
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Only the context of this key.", show_default=False)] = None,
     json: Json = False,
 ) -> int:
@@ -101,6 +111,17 @@ def scripts(
         return _contexts(root, app, key)
     if key is not None:
         raise typer.BadParameter("--key is for contexts")
+    if spark:
+        run_on_spark(
+            app,
+            root,
+            master=master,
+            partitions=partitions,
+            retry_delay=retry_delay,
+            until_empty=until_empty,
+            json=json,
+        )
+        return OK
     orders = {
         "root": str(root.absolute()),
         "function": app,

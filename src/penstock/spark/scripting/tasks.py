@@ -180,7 +180,7 @@ def differ(path: str | os.PathLike[str], what: str, mark: Mark, stored: Batch) -
     return PenstockError(
         f"{path}: {what} has {_said(mark)}, but batch {stored.serial} is stored already, with {_said(stored.mark)}: "
         f"the checkpoint is older than the contexts, or a claim was released. Nothing was done; what to do: "
-        f"docs/scripts.md#when-checkpoint-and-contexts-disagree"
+        f"docs/scripts-on-spark.md#when-checkpoint-and-contexts-disagree"
     )
 
 
