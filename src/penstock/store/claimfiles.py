@@ -126,11 +126,12 @@ class ClaimFiles(NamedFiles):
     def remove(self, claims: list[int]) -> None:
         """Nobody needs them any more. One that comes back after a power loss speaks of messages that are gone; or of
         some that wait, by their verdicts: so those go when it is certain that their claim has gone."""
-        judged = set(claims) & set(self.judged())
+        names = {str(claim) for claim in claims}
+        judged = [match[0] for name in self._found() if (match := _VERDICTS.fullmatch(name)) and match[1] in names]
         self._unlink([str(claim) for claim in claims])
         if judged:
             sync_directory(self.path)
-            self._unlink([f"{claim}{VERDICTS}" for claim in judged])
+            self._unlink(judged)
 
     def remove_all(self) -> None:
         """The receiver is forgotten. Its claims are gone before what says that they were committed, and how. The lock
