@@ -174,7 +174,7 @@ def test_what_was_claimed_again_by_another_is_in_that_claim(case: Case) -> None:
     note(case.queue, NAME, case.verdicts())
     folder = case.path / "claims" / NAME
     kept = {name: (folder / name).read_bytes() for name in ("1", "1.verdicts")}
-    with case.queue.receiver("another") as another:
+    with case.queue.receiver("second") as another:
         case.record(lambda receiver: (receiver.commit(1), another.claim(5)))
     for name, data in kept.items():
         (folder / name).write_bytes(data)
@@ -184,7 +184,7 @@ def test_what_was_claimed_again_by_another_is_in_that_claim(case: Case) -> None:
     with penstock.open(case.path, busy_s=2) as queue:
         assert queue.stats().restores == 1
         queue.receiver(NAME).close()
-        with queue.receiver("another") as receiver:
+        with queue.receiver("second") as receiver:
             (number,) = receiver.claims()
             assert receiver.count(number) == 2 == queue.stats().claimed and queue.qsize() == 0
             receiver.commit(number)

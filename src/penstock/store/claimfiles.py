@@ -173,8 +173,13 @@ class ClaimFiles(NamedFiles):
     def judge(self, claim: int, verdicts: list[Kept]) -> None:
         """In place of what was there: durable when it returns. Two may do it at once; one of them is the last."""
         name = f"{claim}{VERDICTS}"
-        data = verdictfiles.pack(self._signature, claim, verdicts)
-        self._replace(name, data, aside=f"{name}.{secrets.token_hex(8)}.new")
+        aside = f"{name}.{secrets.token_hex(8)}.new"
+        try:
+            self._replace(name, verdictfiles.pack(self._signature, claim, verdicts), aside)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._unlink([aside])
+            raise
 
     def unjudge(self, claim: int) -> None:
         """There are none after all: durable when it returns."""
