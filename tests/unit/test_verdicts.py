@@ -279,6 +279,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_noted(queues: Queues) -> None:
             [Failed(ids[5])],  # of nobody
             [Failed(foreign)],
             [Failed("no id")],
+            [Failed(f"{ids[0].partition('-')[0]}-{'f' * 20}-{'f' * 20}")],
             [Failed(ids[0]), Dead(ids[0], "x")],
             [Failed(ids[0], delay_s=-1)],
             [Dead(ids[0], None)],  # type: ignore[arg-type]
