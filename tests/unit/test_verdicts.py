@@ -5,16 +5,22 @@ from __future__ import annotations
 
 import os
 import signal
+import zlib
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import penstock
 from penstock import codec
 from penstock.store import layout as L
+from penstock.store import rig
+from penstock.store.claimfiles import ClaimFiles
 from penstock.store.gather import F_INFO, REFERENCE_WORDS
-from penstock.timequeue import check_queue, restore_queue
+from penstock.store.verdictfiles import KeptFailed
+from penstock.timequeue import check_queue, resize_queue, restore_queue
 from penstock.timequeue.receivers import release_overdue
 from penstock.timequeue.verdicts import Answered, Dead, Failed, Verdict, note
 from tests.conftest import Queues, SimulatedClock
@@ -237,6 +243,26 @@ def test_another_process_notes_without_the_receivers_lock(queues: Queues) -> Non
     assert [text for _, text in queue._mine().failures.read(message.number, message.slot)] == ["there"]
 
 
+def test_their_file_is_as_the_format_says(queues: Queues) -> None:
+    queue, ids = filled(queues)
+    question = ask(queue, "?", priority=5)
+    with queue.receiver("r") as receiver:
+        assert receiver.claim(9)
+        verdicts = [Failed(ids[0], "no", 1.5), Failed(ids[1]), Dead(ids[2], "why"), Answered(question, 1, b"yes")]
+        note(queue, "r", verdicts)
+        data = (queue.path / "claims" / "r" / "1.verdicts").read_bytes()
+    assert data[:8] == b"PSTKVRD1"
+    words = [int.from_bytes(data[at : at + 8], "little") for at in (8, 16, 24, len(data) - 8)]
+    assert words == [queue._mine().signature, 1, 4, zlib.crc32(data[:-8])]
+    places = [list(queue.parse_id(one.id)) for one in verdicts]
+    assert msgspec.msgpack.decode(data[32:-8]) == [
+        ["failed", *places[0], "no", 1_500_000],
+        ["failed", *places[1], None, None],
+        ["dead", *places[2], "why", None],
+        ["answered", *places[3], 1, b"yes"],
+    ]
+
+
 def test_what_cannot_be_is_refused_and_nothing_is_noted(queues: Queues) -> None:
     queue, ids = filled(queues)
     other = queues("other")
@@ -253,6 +279,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_noted(queues: Queues) -> None:
             [Failed(ids[5])],  # of nobody
             [Failed(foreign)],
             [Failed("no id")],
+            [Failed(f"{ids[0].partition('-')[0]}-{'f' * 20}-{'f' * 20}")],
             [Failed(ids[0]), Dead(ids[0], "x")],
             [Failed(ids[0], delay_s=-1)],
             [Dead(ids[0], None)],  # type: ignore[arg-type]
@@ -275,6 +302,24 @@ def test_what_cannot_be_is_refused_and_nothing_is_noted(queues: Queues) -> None:
         receiver.commit(1)
         with pytest.raises(penstock.Misuse, match="in no open claim of receiver 'r'"):
             note(queue, "r", [Failed(ids[0])])
+
+
+@pytest.mark.parametrize("fails", ["write_all", "os.rename"])
+def test_a_full_disk_leaves_what_was_noted_before(fails: str, queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    queue, ids = filled(queues)
+    with queue.receiver("r") as receiver:
+        assert receiver.claim(4)
+        note(queue, "r", [Failed(ids[0])])
+        with monkeypatch.context() as patch:
+            patch.setattr(f"penstock.store.namedfiles.{fails}", refuse)
+            with pytest.raises(OSError):
+                note(queue, "r", [Failed(ids[1])])
+        assert left(queue) == {"1", "1.verdicts"}
+        receiver.commit(1)
+    assert waiting(queue)[0] == (b"0", 1)
 
 
 # ---------------------------------------------------------------- other ends of a claim
@@ -333,6 +378,24 @@ def test_the_next_receiver_finishes_a_commit_by_its_verdicts(later: bool, queues
         assert receiver.claims() == []
     assert waiting(again) == [(b"0", 1), (b"4", 0), (b"5", 0)]
     assert letters(again) == [(b"2", "poison", None, 1)] and left(again) == set()
+
+
+def test_they_outlive_a_resize_and_are_not_in_a_copy(queues: Queues, tmp_path: Path) -> None:
+    queue, ids = filled(queues)
+    with queue.receiver("r") as receiver:
+        assert receiver.claim(4)
+        note(queue, "r", [Failed(ids[0]), Dead(ids[2], "poison")])
+        penstock.backup(queue.path, tmp_path / "copy")
+    queue.close()
+    resize_queue(queue.path, slots=128)
+    again = queues.open(queue.path)
+    with again.receiver("r") as receiver:
+        receiver.commit(1)
+    assert waiting(again) == [(b"0", 1), (b"4", 0), (b"5", 0)] and len(letters(again)) == 1
+    with queues.open(tmp_path / "copy") as copy:
+        assert copy.qsize() == 6
+        commit(copy)
+        assert copy.qsize() == 0
 
 
 def test_the_background_lets_wait_what_it_cannot_move(queues: Queues, clock: SimulatedClock) -> None:
@@ -418,6 +481,31 @@ def test_verdicts_without_a_claim_are_swept(queues: Queues) -> None:
     assert check_queue(queue.path) == []
     queue.receiver("r").close()
     assert left(queue) == set()
+
+
+def test_of_a_receiver_that_is_forgotten_they_go_after_their_claims(queues: Queues) -> None:
+    """For good: a claim that comes back without them would have what failed acknowledged."""
+    queue = queues()
+    files = ClaimFiles(queue.path, "r", queue._mine().signature)
+    os.close(files.lock())
+    files.write(1, array("Q", range(REFERENCE_WORDS)))
+    files.judge(1, [KeptFailed(1, 1, None, None)])
+    files.commit(1)
+    done: list[str] = []
+
+    class Noting:
+        def store(self, path: str, index: int, value: int) -> None: ...
+
+        def effect(self, kind: str, target: int | str, offset: int, data: bytes) -> None:
+            if kind in (rig.UNLINK, rig.SYNC):
+                done.append(Path(target).name if isinstance(target, str) else kind)
+
+    rig.observe(Noting())
+    try:
+        files.remove_all()
+    finally:
+        rig.observe(None)
+    assert done[:3] == ["1", rig.SYNC, "1.verdicts"] and "lock" in done[3:]
 
 
 # ---------------------------------------------------------------- damage

@@ -126,11 +126,12 @@ class ClaimFiles(NamedFiles):
     def remove(self, claims: list[int]) -> None:
         """Nobody needs them any more. One that comes back after a power loss speaks of messages that are gone; or of
         some that wait, by their verdicts: so those go when it is certain that their claim has gone."""
-        judged = set(claims) & set(self.judged())
+        names = {str(claim) for claim in claims}
+        judged = [match[0] for name in self._found() if (match := _VERDICTS.fullmatch(name)) and match[1] in names]
         self._unlink([str(claim) for claim in claims])
         if judged:
             sync_directory(self.path)
-            self._unlink([f"{claim}{VERDICTS}" for claim in judged])
+            self._unlink(judged)
 
     def remove_all(self) -> None:
         """The receiver is forgotten. Its claims are gone before what says that they were committed, and how. The lock
@@ -172,8 +173,13 @@ class ClaimFiles(NamedFiles):
     def judge(self, claim: int, verdicts: list[Kept]) -> None:
         """In place of what was there: durable when it returns. Two may do it at once; one of them is the last."""
         name = f"{claim}{VERDICTS}"
-        data = verdictfiles.pack(self._signature, claim, verdicts)
-        self._replace(name, data, aside=f"{name}.{secrets.token_hex(8)}.new")
+        aside = f"{name}.{secrets.token_hex(8)}.new"
+        try:
+            self._replace(name, verdictfiles.pack(self._signature, claim, verdicts), aside)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._unlink([aside])
+            raise
 
     def unjudge(self, claim: int) -> None:
         """There are none after all: durable when it returns."""

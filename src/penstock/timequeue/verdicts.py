@@ -21,7 +21,6 @@ from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.verdictfiles import Kept, KeptAnswer, KeptDead, KeptFailed
 from penstock.timequeue.answers import DATA_BYTES_LEAST, share_of
 from penstock.timequeue.arguments import delay_us
-from penstock.timequeue.ids import taken_apart
 from penstock.timequeue.retries import text_of
 
 if TYPE_CHECKING:
@@ -135,10 +134,10 @@ class _Noting:
     def _places(self, ids: list[str]) -> dict[str, tuple[int, Place]]:
         """The claim that each message is in, and its place."""
         found: dict[str, tuple[int, Place]] = {}
-        by_id = {one: place for one in ids if (place := self._own_place(one)) is not None}
-        for start in range(0, len(by_id), LOOKED_A_TURN_MAX):
-            some = dict(list(by_id.items())[start : start + LOOKED_A_TURN_MAX])
-            found.update(self._client.turn(self._claimed, some))
+        queue = self._queue
+        ours = [(one, queue.parse_id(one)) for one in ids if queue.check_id(one)]  # others were put elsewhere and moved
+        for start in range(0, len(ours), LOOKED_A_TURN_MAX):
+            found.update(self._client.turn(self._claimed, ours[start : start + LOOKED_A_TURN_MAX]))
         missing = set(ids) - found.keys()
         if missing:
             found.update(self._moved_in(missing))
@@ -147,19 +146,12 @@ class _Noting:
                 raise Misuse(f"{self._client.name}: message {one} is in no open claim of receiver {self._name!r}")
         return found
 
-    def _own_place(self, message_id: str) -> Place | None:
-        """Where a message is that was put here; None if it was put elsewhere and moved."""
-        return taken_apart(message_id, self._client.id_prefix, self._client.name) if self._is_ours(message_id) else None
-
-    def _is_ours(self, message_id: str) -> bool:
-        return self._queue.check_id(message_id)
-
-    def _claimed(self, places: dict[str, Place]) -> dict[str, tuple[int, Place]]:
+    def _claimed(self, places: list[tuple[str, Place]]) -> dict[str, tuple[int, Place]]:
         claiming = self._claiming
         return {
             one: (claiming.claim_of(place[0]), place)
-            for one, place in places.items()
-            if claiming.holds(self._entry, *place)
+            for one, place in places
+            if max(place) <= L.MASK64 and claiming.holds(self._entry, *place)  # an id may have any digits
         }
 
     def _moved_in(self, ids: set[str]) -> dict[str, tuple[int, Place]]:
