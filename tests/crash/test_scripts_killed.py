@@ -8,71 +8,23 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-import penstock
-from penstock import NoAnswer
-from penstock.scripts import App, Context, ScriptMessage, Worker
-from penstock.scripts.context import TIMER
+from penstock.scripts import Worker
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
 from penstock.store import rig
-from penstock.timequeue import check_queue
 from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.crash.scripted import Shop, app
 from tests.snapshot import FAST, Snapshot
 from tests.thoroughness import IN_FULL
 
-SMALL: dict[str, Any] = {"depth": 32, "data_bytes": 32 << 10, "durability": "relaxed"}
 # Gets, puts and acknowledgements are killed at every step elsewhere: here it is their order that counts, and that of
 # the transactions between them.
 EVERY = 17 if IN_FULL else 59
 AGAIN_EVERY = 301 if IN_FULL else 701
 SECOND_EVERY = 151 if IN_FULL else 499
-
-
-class Account(msgspec.Struct):
-    orders: list[str] = []
-    followed: list[str] = []
-
-
-app = App("shop", input="all", context=Account)
-
-
-@app.script("order")
-def order(context: Context[Account], message: ScriptMessage) -> None:
-    context.state.orders.append(message.body)
-    context.put(f"{message.key}: {message.body}", to="output")
-    context.put(message.body, type="follow")
-    context.after(3600, "late", message.body)
-    if message.wants_reply:
-        message.reply(f"yes, {message.key}")
-
-
-@app.script("follow", "late")
-def follow(context: Context[Account], message: ScriptMessage) -> None:
-    context.state.followed.append(message.body)
-
-
-@app.script("end")
-def end(context: Context[Account], message: ScriptMessage) -> None:
-    context.put(f"{message.key}: end", to="output")
-    context.end()
-
-
-@app.script("fail")
-def fail(context: Context[Account], message: ScriptMessage) -> None:
-    context.state.orders.append("never")
-    raise ValueError("never")
-
-
-AFTER = {
-    "ann": Account(orders=["before", "second"], followed=["before", "second"]),
-    "bob": Account(orders=["first"], followed=["first"]),
-}
-OUTPUT = sorted(["ann: before", "eve: before", "ann: second", "bob: first", "eve: end"])
 
 
 class Saved:
@@ -92,29 +44,10 @@ class Saved:
             path.write_bytes(data)
 
 
-class Root:
-    """A macro queue of two queues and an output, with contexts, timers and messages."""
-
+class Root(Shop):
     def __init__(self, path: Path) -> None:
-        self.path = path
-        with penstock.QueueManager(path) as manager:
-            for name in ("one", "two"):
-                manager.create(name, exclusive_keys=True, max_attempts=5, dead_letter="letters", **SMALL)
-            for name in ("output", "letters"):
-                manager.create(name, **SMALL)
-            manager.create_macro("all", ["one", "two"])
-            with manager.open("one") as one, manager.open("two") as two:
-                for key in ("ann", "eve"):
-                    one.put("before", type="order", key=key)
-                app.run(path, until_empty=True)
-                one.put("second", type="order", key="ann")
-                two.put("end", type="end", key="eve")
-                two.put("never", type="fail", key="joe", max_attempts=1)
-                with pytest.raises(NoAnswer) as caught:
-                    two.put("first", type="order", key="bob", model="two-way", timeout=0)
-                self.question = str(caught.value.message_id)
         self.folder = Folder(path, "shop")
-        self.queues = [path / name for name in ("one", "two", "output", "letters", "two/replies")]
+        super().__init__(path, exclusive_keys=True)
         self.begun = self.saved()
 
     def saved(self) -> Saved:
@@ -124,20 +57,12 @@ class Root:
     def worker(self) -> Worker:
         return app.worker(self.path, busy_s=5)
 
-    def judge(self) -> None:
-        """All is there once."""
-        for queue in self.queues:
-            assert not check_queue(queue), queue
-        assert dict(app.contexts(self.path)) == AFTER
-        with penstock.QueueManager(self.path) as manager:
-            with manager.open("output") as output:
-                assert sorted(message.body for message in output.browse()) == OUTPUT
-            with manager.open("letters") as letters:
-                assert [letter.body for letter in letters.browse()] == ["never"]
-            with manager.open("all") as both:
-                waiting = [message.headers.get(TIMER) for message in both.browse(state="all")]
-                assert None not in waiting, "a message was left"
-                assert both.answer(self.question).result(20) == "yes, bob"
+    def finish(self) -> None:
+        with self.worker() as worker:
+            worker.run(until_empty=True)
+
+    def judge(self) -> list[str]:
+        waiting = super().judge()
         store = Store(self.folder.store, busy_s=5)
         try:
             timers = [timer.id for _, kept in store.all_contexts() for timer in kept.timers.values()]
@@ -145,6 +70,7 @@ class Root:
             assert store.slots() == [], "what is done and what is to be put has been settled"
         finally:
             store.close()
+        return waiting
 
 
 @pytest.fixture(scope="module")
@@ -158,17 +84,11 @@ def works(worker: Worker) -> None:
     worker.close()
 
 
-def finishes(root: Root) -> None:
-    """Whoever comes next; also how it opens all, and what it finds to do for those before it."""
-    with root.worker() as worker:
-        worker.run(until_empty=True)
-
-
 def test_killed_at_every_step_each_message_has_its_effects_once(root: Root) -> None:
     for step in range(1, STEPS_MAX, EVERY):
         root.begun.put_back()
         died = killed_at(step, works, root.worker)  # type: ignore[arg-type]
-        assert in_child(lambda: finishes(root)) == 0
+        assert in_child(root.finish) == 0
         root.judge()
         if not died:
             assert step > 500
@@ -206,7 +126,7 @@ def test_killed_around_each_transaction_each_message_has_its_effects_once(root: 
                 worker.run(until_empty=True)
 
         status = in_child(watched)
-        assert in_child(lambda: finishes(root)) == 0
+        assert in_child(root.finish) == 0
         root.judge()
         if not os.WIFSIGNALED(status):
             assert status == 0 and nth > 5
@@ -223,8 +143,8 @@ def test_the_next_worker_may_be_killed_at_every_step_too(root: Root) -> None:
         left = root.saved()
         for second in range(1, STEPS_MAX, SECOND_EVERY):
             left.put_back()
-            died = killed_at(second, finishes, lambda: root)  # type: ignore[arg-type]
-            assert in_child(lambda: finishes(root)) == 0
+            died = killed_at(second, Root.finish, lambda: root)  # type: ignore[arg-type]
+            assert in_child(root.finish) == 0
             root.judge()
             killed += died
             if not died:
