@@ -4,7 +4,7 @@ when all is done."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from penstock import NoAnswer
 from penstock.scripts import App, Context, ScriptMessage
 from penstock.scripts.context import TIMER
 from penstock.timequeue import check_queue
+from tests.crash.rig import STEPS_MAX, in_child, killed_at
 
 SMALL: dict[str, Any] = {"depth": 32, "data_bytes": 32 << 10, "durability": "relaxed"}
 
@@ -60,6 +61,12 @@ AFTER = {
 OUTPUT = sorted(["ann: before", "eve: before", "ann: second", "bob: first", "eve: end"])
 
 
+class Saved(Protocol):
+    """Files, to be put back as often as needed."""
+
+    def put_back(self) -> None: ...
+
+
 class Shop:
     """A macro queue of two queues and an output, with contexts, timers and messages."""
 
@@ -82,6 +89,11 @@ class Shop:
                     two.put("first", type="order", key="bob", model="two-way", timeout=0)
                 self.question = str(caught.value.message_id)
         self.queues = [path / name for name in ("one", "two", "output", "letters", "two/replies")]
+        self.begun = self.saved()
+
+    def saved(self) -> Saved:
+        """All as it is now."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """Whoever comes next; also how it opens all, and what it finds to do for those before it."""
@@ -102,3 +114,35 @@ class Shop:
                 assert None not in waiting, "a message was left"
                 assert both.answer(self.question).result(20) == "yes, bob"
         return [timer for timer in waiting if timer is not None]
+
+
+def kill_at_steps(shop: Shop, every: int, work: Any, prepare: Any, *, least: int) -> None:
+    """Whoever works is killed at each so many-th of its steps, and the next one finishes."""
+    for step in range(1, STEPS_MAX, every):
+        shop.begun.put_back()
+        died = killed_at(step, work, prepare)
+        assert in_child(shop.finish) == 0
+        shop.judge()
+        if not died:
+            assert step > least
+            return
+    raise AssertionError("it has no end")
+
+
+def kill_two(shop: Shop, every: int, second_every: int, work: Any, prepare: Any, *, least: int) -> None:
+    """So is the one that comes next, and a third one finishes."""
+    killed = 0
+    for step in range(97, STEPS_MAX, every):
+        shop.begun.put_back()
+        if not killed_at(step, work, prepare):
+            assert killed > least
+            return
+        left = shop.saved()
+        for second in range(1, STEPS_MAX, second_every):
+            left.put_back()
+            died = killed_at(second, type(shop).finish, lambda: shop)  # type: ignore[arg-type]
+            assert in_child(shop.finish) == 0
+            shop.judge()
+            killed += died
+            if not died:
+                break

@@ -15,8 +15,8 @@ from penstock.scripts import Worker
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
 from penstock.store import rig
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
-from tests.crash.scripted import Shop, app
+from tests.crash.rig import STEPS_MAX, in_child
+from tests.crash.scripted import Shop, app, kill_at_steps, kill_two
 from tests.snapshot import FAST, Snapshot
 from tests.thoroughness import IN_FULL
 
@@ -48,7 +48,6 @@ class Root(Shop):
     def __init__(self, path: Path) -> None:
         self.folder = Folder(path, "shop")
         super().__init__(path, exclusive_keys=True)
-        self.begun = self.saved()
 
     def saved(self) -> Saved:
         """All as it is now."""
@@ -85,15 +84,7 @@ def works(worker: Worker) -> None:
 
 
 def test_killed_at_every_step_each_message_has_its_effects_once(root: Root) -> None:
-    for step in range(1, STEPS_MAX, EVERY):
-        root.begun.put_back()
-        died = killed_at(step, works, root.worker)  # type: ignore[arg-type]
-        assert in_child(root.finish) == 0
-        root.judge()
-        if not died:
-            assert step > 500
-            return
-    raise AssertionError("it has no end")
+    kill_at_steps(root, EVERY, works, root.worker, least=500)
 
 
 class KilledAtTransaction:
@@ -134,18 +125,4 @@ def test_killed_around_each_transaction_each_message_has_its_effects_once(root: 
 
 
 def test_the_next_worker_may_be_killed_at_every_step_too(root: Root) -> None:
-    killed = 0
-    for step in range(97, STEPS_MAX, AGAIN_EVERY):
-        root.begun.put_back()
-        if not killed_at(step, works, root.worker):  # type: ignore[arg-type]
-            assert killed > 10
-            return
-        left = root.saved()
-        for second in range(1, STEPS_MAX, SECOND_EVERY):
-            left.put_back()
-            died = killed_at(second, Root.finish, lambda: root)  # type: ignore[arg-type]
-            assert in_child(root.finish) == 0
-            root.judge()
-            killed += died
-            if not died:
-                break
+    kill_two(root, AGAIN_EVERY, SECOND_EVERY, works, root.worker, least=10)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
-from tests.crash.scripted import Shop, app
+from tests.crash.scripted import Shop, app, kill_at_steps, kill_two
 from tests.snapshot import FAST, Snapshot
 from tests.thoroughness import IN_FULL
 
@@ -45,7 +44,6 @@ class Saved:
 class Root(Shop):
     def __init__(self, path: Path) -> None:
         super().__init__(path, exclusive_keys=False)
-        self.begun = self.saved()
 
     def saved(self) -> Saved:
         return Saved(self.queues, Place(self.path, "shop").path)
@@ -70,30 +68,8 @@ def root() -> Iterator[Root]:
 
 
 def test_killed_at_every_step_each_message_has_its_effects_once(root: Root) -> None:
-    for step in range(1, STEPS_MAX, EVERY):
-        root.begun.put_back()
-        died = killed_at(step, FakeSpark.run, root.driver)  # type: ignore[arg-type]
-        assert in_child(root.finish) == 0
-        root.judge()
-        if not died:
-            assert step > 1000
-            return
-    raise AssertionError("it has no end")
+    kill_at_steps(root, EVERY, FakeSpark.run, root.driver, least=1000)
 
 
 def test_the_next_driver_may_be_killed_at_every_step_too(root: Root) -> None:
-    killed = 0
-    for step in range(97, STEPS_MAX, AGAIN_EVERY):
-        root.begun.put_back()
-        if not killed_at(step, FakeSpark.run, root.driver):  # type: ignore[arg-type]
-            assert killed > 3
-            return
-        left = root.saved()
-        for second in range(1, STEPS_MAX, SECOND_EVERY):
-            left.put_back()
-            died = killed_at(second, Root.finish, lambda: root)  # type: ignore[arg-type]
-            assert in_child(root.finish) == 0
-            root.judge()
-            killed += died
-            if not died:
-                break
+    kill_two(root, AGAIN_EVERY, SECOND_EVERY, FakeSpark.run, root.driver, least=3)

@@ -248,7 +248,12 @@ def test_their_file_is_as_the_format_says(queues: Queues) -> None:
     question = ask(queue, "?", priority=5)
     with queue.receiver("r") as receiver:
         assert receiver.claim(9)
-        verdicts = [Failed(ids[0], "no", 1.5), Failed(ids[1]), Dead(ids[2], "why"), Answered(question, 1, b"yes")]
+        verdicts = [
+            Failed(ids[0], "no", 1.5),
+            Failed(ids[1], plain_s=2),
+            Dead(ids[2], "why"),
+            Answered(question, 1, b"yes"),
+        ]
         note(queue, "r", verdicts)
         data = (queue.path / "claims" / "r" / "1.verdicts").read_bytes()
     assert data[:8] == b"PSTKVRD1"
@@ -256,8 +261,8 @@ def test_their_file_is_as_the_format_says(queues: Queues) -> None:
     assert words == [queue._mine().signature, 1, 4, zlib.crc32(data[:-8])]
     places = [list(queue.parse_id(one.id)) for one in verdicts]
     assert msgspec.msgpack.decode(data[32:-8]) == [
-        ["failed", *places[0], "no", 1_500_000],
-        ["failed", *places[1], None, None],
+        ["failed", *places[0], "no", 1_500_000, 0],
+        ["failed", *places[1], None, None, 2_000_000],
         ["dead", *places[2], "why", None],
         ["answered", *places[3], 1, b"yes"],
     ]
@@ -567,3 +572,13 @@ def test_a_damaged_record_waits_and_keeps_nobody(verdict: Callable[[str], Verdic
             file.write(b"\xff")
         receiver.commit(1)
     assert queue.qsize() == 3 and queue.stats().claimed == 0
+
+
+def test_without_a_backoff_what_failed_waits_as_long_as_was_said(queues: Queues) -> None:
+    queue, ids = filled(queues)
+    with queue.receiver("r") as receiver:
+        assert receiver.claim(2)
+        note(queue, "r", [Failed(ids[0], "no", plain_s=60), Failed(ids[1], "no", 0.0, plain_s=60)])
+        receiver.commit(1)
+    later = {m.data: m.deliver_at.timestamp() - m.enqueued_at.timestamp() for m in queue.browse(state="all")}
+    assert 59 < later[b"0"] < 120 and later[b"1"] < 59

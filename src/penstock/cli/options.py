@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.values import span_s
+
 QueuePath = Annotated[Path, typer.Argument(metavar="QUEUE", help="The queue's directory.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 OnlyTypes = Annotated[
@@ -19,6 +21,21 @@ Busy = Annotated[
     float,
     typer.Option(metavar="SECONDS", help="How long to wait for the queue's lock.", min=0.0),
 ]
+
+RetryDelay = Annotated[
+    float | None,
+    typer.Option(
+        parser=span_s,
+        metavar="TIME",
+        help="A message that failed waits so long. Else as long as its backoff says, or 1 s without one.",
+        show_default=False,
+    ),
+]
+Lease = Annotated[
+    float | None,
+    typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while it is worked on."),
+]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")]
 
 BUSY_S = 10.0
 

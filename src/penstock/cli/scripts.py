@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.exits import INTERRUPTED, NO_QUEUE, NOTHING, OK, TERMINATED, USAGE, Failure
-from penstock.cli.options import Json, examples
+from penstock.cli.options import Json, Lease, RetryDelay, UntilEmpty, examples
 from penstock.cli.output import flush, say
 from penstock.cli.sparkscripts import run_on_spark
-from penstock.cli.values import span_s
 from penstock.cli.work import Pool, Process
 from penstock.scripts.contexts import shown
 from penstock.scripts.folder import SLOTS_MAX, Folder
@@ -74,20 +73,9 @@ def scripts(
     batch: Annotated[
         int, typer.Option(min=1, max=BATCH_MAX, help="Messages that a worker takes, and stores, together.")
     ] = BATCH,
-    lease: Annotated[
-        float | None,
-        typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while scripts run."),
-    ] = None,
-    retry_delay: Annotated[
-        float | None,
-        typer.Option(
-            parser=span_s,
-            metavar="TIME",
-            help="A message whose script raised waits so long. Else as long as its backoff says, or 1 s without one.",
-            show_default=False,
-        ),
-    ] = None,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")] = False,
+    lease: Lease = None,
+    retry_delay: RetryDelay = None,
+    until_empty: UntilEmpty = False,
     spark: Annotated[bool, typer.Option("--spark", help="As a streaming query of Spark's; see the docs.")] = False,
     master: Annotated[str, typer.Option(metavar="URL", help="Of Spark.")] = "local[*]",
     partitions: Annotated[

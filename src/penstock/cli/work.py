@@ -21,7 +21,7 @@ import typer
 import penstock
 from penstock.cli.exits import INTERRUPTED, NOTHING, OK, TERMINATED, USAGE, Failure
 from penstock.cli.opening import open_queue
-from penstock.cli.options import Json, OnlyKeys, OnlyTypes, QueuePath, examples
+from penstock.cli.options import Json, Lease, OnlyKeys, OnlyTypes, QueuePath, RetryDelay, UntilEmpty, examples
 from penstock.cli.output import complain, say_json
 from penstock.cli.values import span_s
 from penstock.cli.worker import UNUSABLE
@@ -300,25 +300,14 @@ def work(
             parser=span_s, metavar="TIME", help="A process over it for one message is killed; the message comes back."
         ),
     ] = None,
-    retry_delay: Annotated[
-        float | None,
-        typer.Option(
-            parser=span_s,
-            metavar="TIME",
-            help="A message whose function raised waits so long. Else as long as its backoff says, or 1 s without one.",
-            show_default=False,
-        ),
-    ] = None,
-    lease: Annotated[
-        float | None,
-        typer.Option(parser=span_s, metavar="TIME", help="Of each message; extended while the function works."),
-    ] = None,
+    retry_delay: RetryDelay = None,
+    lease: Lease = None,
     type: OnlyTypes = None,
     key: OnlyKeys = None,
     once: Annotated[
         bool, typer.Option("--once", help="One message and the end; exit code 1 if none is due, or if it failed.")
     ] = False,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message is due.")] = False,
+    until_empty: UntilEmpty = False,
     json: Json = False,
 ) -> int:
     """Call a function with each message, in a pool of processes.

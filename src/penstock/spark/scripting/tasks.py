@@ -11,8 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -102,14 +101,6 @@ class Caller:
         if self._manager is not None:
             self._manager.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class Task:
     """What ``mapInArrow`` is given. Its rows come sorted, by part and then as they are due."""
@@ -152,7 +143,7 @@ class Task:
         changed: set[str] = set()
         results: list[Result] = []
         mark = Mark()
-        with Caller(self._app, self._root) as caller:
+        with contextlib.closing(Caller(self._app, self._root)) as caller:
             while some := list(itertools.islice(rows, LOOKED_UP)):
                 mark = mark.joined(mark_of(message.id for message in some))
                 _look_up(store, contexts, some)
