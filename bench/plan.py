@@ -47,6 +47,7 @@ TITLES = {
     "6": "put, get + ack, single, with statistics kept, against without",
     "7": "durable put: the synchronization component against the leader scheme, by number of producers",
     "8": "a script that does nothing, against get + ack, single, of the same messages",
+    "9": "scripts on Spark against plain transformWithState, {script_rows:,} messages a batch",
 }
 UNITS = (
     dict.fromkeys("abcdefgmnprsvwz68", RATE)
@@ -55,7 +56,7 @@ UNITS = (
     | {"u": BYTES}
 )
 DURABLE = "lmn"
-SPARK = "pqrstu"
+SPARK = "pqrstu9"
 CLASSES = "xy12"
 MACROS = "34"
 LETTERS = "".join(TITLES)
@@ -144,6 +145,10 @@ SYNCER_PRODUCERS = 64
 SYNCER_TARGET = 0.8
 PAUSE_TARGET_S = 1e-3
 
+# Scripts on Spark: their rate to that of transformWithState, with so many keys.
+SCRIPT_KEYS = (1_000, 20_000)
+SCRIPTS_TARGET = 3.0
+
 # Deep against shallow, for each operation. "About as fast as an empty one" is read as at most half as much again.
 DEPTH_TARGETS = {
     "put": 2.0,
@@ -183,6 +188,7 @@ class Sizes:
     spark_rows: dict[int, int]
     spark_backlog: int
     spark_turns: int
+    script_rows: int
 
 
 DEFAULT = Sizes(
@@ -204,6 +210,7 @@ DEFAULT = Sizes(
     spark_rows={200: 500_000, 4096: 100_000},
     spark_backlog=2_000_000,
     spark_turns=15,
+    script_rows=100_000,
 )
 QUICK = Sizes(
     rounds=3,
@@ -224,6 +231,7 @@ QUICK = Sizes(
     spark_rows={200: 100_000, 4096: 20_000},
     spark_backlog=500_000,
     spark_turns=8,
+    script_rows=20_000,
 )
 
 # Slow systems move fewer messages, so that a run ends; a rate is a rate.

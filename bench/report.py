@@ -34,6 +34,8 @@ def tables(results: Results, sizes: Sizes) -> str:
         parts.append(_depth_table(results, sizes))
     if results.syncing:
         parts.append(_syncing_table(results, sizes))
+    if results.scripts:
+        parts.append(_scripts_table(results, sizes))
     if results.memory:
         parts.append(_memory_note(results, sizes))
     if results.restores:
@@ -118,6 +120,17 @@ def _syncing_table(results: Results, sizes: Sizes) -> str:
     ]
     heads = ["", "leader scheme", "component", "ratio (range)"]
     return _table(f"7  {title('7', sizes)}, {body(200)}", heads, rows)
+
+
+def _scripts_table(results: Results, sizes: Sizes) -> str:
+    targets = {verdict.subject: verdict for verdict in results.verdicts() if verdict.scenario == "9"}
+    rows = []
+    for what, (theirs, ours, ratio) in results.scripts_figures().items():
+        verdict = targets[what]
+        target = [f">= {factor(verdict.target)}", yes(verdict.met)]
+        rows.append([what, rate(theirs.median), rate(ours.median), _spread(ratio, factor), *target])
+    heads = ["", "transformWithState", "scripts", "ratio (range)", "target", ""]
+    return _table(f"9  {title('9', sizes)}, {body(200)}", heads, rows)
 
 
 def _memory_note(results: Results, sizes: Sizes) -> str:

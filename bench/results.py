@@ -15,6 +15,7 @@ from bench.plan import (
     RAW,
     RESTORE_TARGET,
     RESTORE_TARGET_BYTES,
+    SCRIPTS_TARGET,
     SHARING_TARGETS,
     SYNCER_PRODUCERS,
     SYNCER_TARGET,
@@ -81,6 +82,8 @@ class Results:
         self.sharing: dict[str, dict[int, float]] = defaultdict(dict)
         # what was put by how many, with which options, to {round: (leader scheme, synchronization component)}
         self.syncing: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+        # how many keys, to {round: (transformWithState, scripts)}
+        self.scripts: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
         # of each way, how long puts of coroutines held their event loop, each time
         self.pauses: dict[str, list[float]] = defaultdict(list)
         self.memory: dict[str, Any] | None = None
@@ -107,14 +110,14 @@ class Results:
 
     def syncing_figures(self) -> dict[str, tuple[Figure, Figure, Figure]]:
         """For each: leader scheme, synchronization component, and the second's ratio to the first."""
-        return {
-            what: (
-                Figure.of([leader for leader, _ in rounds.values()]),
-                Figure.of([syncer for _, syncer in rounds.values()]),
-                Figure.of([syncer / leader for leader, syncer in rounds.values()]),
-            )
-            for what, rounds in self.syncing.items()
-        }
+        return _compared(self.syncing)
+
+    def add_scripts(self, round_number: int, what: str, rates: tuple[float, float]) -> None:
+        self.scripts[what][round_number] = rates
+
+    def scripts_figures(self) -> dict[str, tuple[Figure, Figure, Figure]]:
+        """For each: transformWithState, scripts, and the second's ratio to the first."""
+        return _compared(self.scripts)
 
     def figure(self, scenario: str, body_bytes: int, system: str) -> Figure | None:
         found = self.samples.get((scenario, body_bytes, system))
@@ -170,6 +173,8 @@ class Results:
         for what, (_, _, ratio) in self.syncing_figures().items():
             if what == single_puts_of(SYNCER_PRODUCERS):
                 found.append(_judge(Target("7", "the leader scheme", SYNCER_TARGET), what, None, ratio))
+        for what, (_, _, ratio) in self.scripts_figures().items():
+            found.append(_judge(Target("9", "transformWithState", SCRIPTS_TARGET), what, None, ratio))
         for way, pauses in self.pauses.items():
             target = Target("7", None, PAUSE_TARGET_S, at_least=False)
             found.append(
@@ -213,6 +218,10 @@ class Results:
                 what: {"leader": asdict(leader), "syncer": asdict(syncer), "ratio": asdict(ratio)}
                 for what, (leader, syncer, ratio) in self.syncing_figures().items()
             },
+            "scripts": {
+                what: {"transform_with_state": asdict(theirs), "scripts": asdict(ours), "ratio": asdict(ratio)}
+                for what, (theirs, ours, ratio) in self.scripts_figures().items()
+            },
             "pauses_s": {
                 way: {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "max": max(found)}
                 for way, found in self.pauses.items()
@@ -235,6 +244,17 @@ class Results:
             if key in self.delays:
                 systems[name]["p99"] = percentile(self.delays[key], 0.99)
         return {"scenario": scenario, "body_bytes": size, "unit": UNITS[scenario], "systems": systems}
+
+
+def _compared(pairs: dict[str, dict[int, tuple[float, float]]]) -> dict[str, tuple[Figure, Figure, Figure]]:
+    return {
+        what: (
+            Figure.of([first for first, _ in rounds.values()]),
+            Figure.of([second for _, second in rounds.values()]),
+            Figure.of([second / first for first, second in rounds.values()]),
+        )
+        for what, rounds in pairs.items()
+    }
 
 
 def _judge(target: Target, subject: str, body_bytes: int | None, value: Figure) -> Verdict:

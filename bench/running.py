@@ -14,6 +14,7 @@ from bench.plan import (
     ONE_SIZE,
     PRODUCERS,
     PRODUCERS_MORE,
+    SCRIPT_KEYS,
     SHARING_TARGETS,
     SPARK,
     SYNCER_PRODUCERS,
@@ -89,10 +90,13 @@ class Run:
             return
         run = spark.SparkRun(self._directory("spark"))
         try:
-            self._say("Spark: warming up")
-            run.warm_up(with_sink="s" in self.wanted)
-            for number in range(self.sizes.rounds):
-                self._spark_round(run, number)
+            if self.wanted & (set(SPARK) - {"9"}):
+                self._say("Spark: warming up")
+                run.warm_up(with_sink="s" in self.wanted)
+                for number in range(self.sizes.rounds):
+                    self._spark_round(run, number)
+            if "9" in self.wanted:
+                self._spark_scripts(run)
             if "u" in self.wanted:
                 self._say("u")
                 for system, value in run.memory(self.sizes.spark_backlog).items():
@@ -113,6 +117,19 @@ class Run:
             self._say(f"round {number + 1} of {self.sizes.rounds}: t")
             for system, delays in run.single(self.sizes.spark_turns).items():
                 self.results.add_delays("t", 200, system, number, delays)
+
+    def _spark_scripts(self, run: spark.SparkRun) -> None:
+        from bench.scenarios.totals import TotalsRun
+
+        totals = TotalsRun(run.session, self._directory("totals"))
+        self._say("9: warming up")
+        totals.warm_up()
+        for number in range(self.sizes.rounds):
+            for keys in SCRIPT_KEYS:
+                what = f"{keys:,} keys"
+                self._say(f"round {number + 1} of {self.sizes.rounds}: 9, {what}")
+                rates = totals.round(number, rows=self.sizes.script_rows, keys=keys)
+                self.results.add_scripts(number, what, rates)
 
     def _restore(self) -> None:
         for order in restore_speed.ORDERS:

@@ -55,6 +55,10 @@ class SparkRun:
         self._rng = random.Random(1)
         self._checkpoints = 0
 
+    @property
+    def session(self) -> Any:
+        return self._spark
+
     def close(self) -> None:
         with contextlib.suppress(Exception):  # interrupted, the connection is out of step; Java ends with us
             self._spark.stop()
