@@ -462,7 +462,8 @@ class TimeQueue(OpenQueue):
             return
         if text is not None:
             client.failures.note(message.number, message.slot, self._clock.wall_us(), text)
-        self._consumer.release(message, backoff_us(message, client.options.backoff) if wait_us is None else wait_us)
+        wait_us = backoff_us(message, client.options.backoff) if wait_us is None else wait_us
+        self._consumer.fail(message, wait_us, text)
 
     def dead_letter(self, message: Message, reason: str, *, error: BaseException | str | None = None) -> None:
         """Give up on it: it goes to the dead-letter queue, with the reason and what is known of its errors. If that
