@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    from penstock.spark.outcomes import history
     from penstock.spark.schema import json_body, text_body
     from penstock.spark.sessions import session
     from penstock.spark.source import PenstockDataSource
 
-__all__ = ["PenstockDataSource", "json_body", "session", "text_body"]
+__all__ = ["PenstockDataSource", "history", "json_body", "session", "text_body"]
 
-_WHERE = {"PenstockDataSource": "source", "json_body": "schema", "session": "sessions", "text_body": "schema"}
+_WHERE = {
+    "PenstockDataSource": "source",
+    "history": "outcomes",
+    "json_body": "schema",
+    "session": "sessions",
+    "text_body": "schema",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,7 @@ cdef class Outcomes:
     cdef u64 last_at
     cdef u64 due_us
     cdef readonly list sealed
+    cdef public bint keeping
 
     @cython.locals(said=bytes, at=u64, first=u64)
     cpdef int note(self, u64 number, u64 slot, u64 enqueued_us, u64 deliver_us, u64 taken_us, u64 done_us,

@@ -263,10 +263,13 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     return [each.file for each in _files(Path(path) / FOLDER)]
 
 
-def read_blocks(file: Path, damage: outcomes.Damage) -> Iterator[tuple[Head, memoryview, memoryview]]:
-    """The blocks of one file, each with what the file says of itself. One that is gone meanwhile has none."""
+def read_blocks(
+    file: Path, damage: outcomes.Damage, size_bytes: int | None = None
+) -> Iterator[tuple[Head, memoryview, memoryview]]:
+    """The blocks of one file, or of its first bytes, each with what the file says of itself. One that is gone meanwhile
+    has none."""
     try:
-        data = file.read_bytes()
+        data = file.read_bytes()[:size_bytes]
     except FileNotFoundError:
         return
     found = outcomes.read_head(data)
