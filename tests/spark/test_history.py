@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,17 @@ def test_a_damaged_block_costs_its_rows_only(spark: Any, queue: Any) -> None:
     data[second + 30] ^= 1
     file.write_bytes(data)
     assert history(q.path, spark).count() == 2
+
+
+def test_the_example_of_the_page_about_it_runs(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/history.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    first, frame = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(first, {})
+    names: dict[str, Any] = {}
+    exec(frame, names)
+    assert "example.org|ConnectionError: no route|1" in capsys.readouterr().out
+    told = re.findall(r"`(\w+)`", text.split("| column | type |")[1].split("\n\n")[0])
+    assert set(names["outcomes"].columns) <= set(told)

@@ -366,7 +366,9 @@ def test_a_history_is_as_described(path: Path) -> None:
 
     def parts(of: str, at: int) -> tuple[list[Any], int]:
         rows = table("History", f"of {of}, byte", "bytes", "meaning")
-        assert [int(byte) for byte, _, _ in rows] == [sum(int(size) for _, size, _ in rows[:i]) for i in range(len(rows))]
+        assert [int(byte) for byte, _, _ in rows] == [
+            sum(int(size) for _, size, _ in rows[:i]) for i in range(len(rows))
+        ]
         found = [data[at + int(byte) : at + int(byte) + int(size)] for byte, size, _ in rows]
         return [int.from_bytes(part, "little") for part in found], at + sum(int(size) for _, size, _ in rows)
 
