@@ -212,7 +212,10 @@ def test_what_a_receiver_commits_is_acknowledged_under_its_name(queue: Any) -> N
         assert len(kept(q)) == 12
         receiver.commit(second.number)
         receiver.commit(second.number)
+    with q.receiver("nightly"):  # which finishes what the last one may have left
+        assert (q.path / "claims").exists()
     found = kept(q)
+    assert len(found) == 20
     assert sorted(each.id for each in found) == sorted(ids)
     assert {(each.owner, each.result, each.attempts, each.type) for each in found} == {
         ("receiver nightly", "acked", 1, "t")
@@ -228,6 +231,27 @@ def test_a_long_meta_is_cut_to_type_key_and_id(queue: Any) -> None:
     (found,) = kept(q)
     assert (found.id, found.type, found.key) == (id, "t", "k")
     assert files(q)[0].stat().st_size < 500
+
+
+def test_the_files_have_the_rights_of_the_queue(queue: Any) -> None:
+    before = os.umask(0o077)
+    try:
+        q = queue(history_bytes=MB, mode=0o660)
+        q.put("a")
+        q.get().ack()
+        kept(q)
+    finally:
+        os.umask(before)
+    assert (q.path / "history").stat().st_mode & 0o777 == q.path.stat().st_mode & 0o777
+    assert files(q)[0].stat().st_mode & 0o777 == 0o660
+
+
+def test_a_purge_of_many_does_not_keep_their_lines_in_memory(queue: Any) -> None:
+    q = queue(history_bytes=8 * MB, slots=6000, data_bytes=4 * MB, index_sync_ms=0)
+    q.put_many([b"x"] * 5000, type="t")
+    assert q.purge() == 5000
+    assert len(q._mine().outcomes.sealed) <= 1
+    assert Counter(each.result for each in kept(q)) == {"purged": 5000}
 
 
 def test_the_same_texts_are_stored_once_in_a_block() -> None:
@@ -274,6 +298,7 @@ def test_a_writer_whose_file_was_removed_goes_on_with_another(tmp_path: Path, cl
     writer.write()
     for file in writer.folder.iterdir():
         file.unlink()
+    clock.advance(1)
     writer.note(2)
     writer.write()
     assert writer.numbers() == [4, 5]
@@ -522,6 +547,7 @@ def test_the_child_of_a_fork_writes_nothing_of_its_parent_s(queue: Any) -> None:
     def child() -> None:
         q.get(timeout=1).ack()
         q.close()
+        history._at_exit()
 
     assert os.waitpid(forked(child), 0)[1] == 0
     found = kept(q)

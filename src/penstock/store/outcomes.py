@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False
 """Owns the bytes of a queue's history: what became of a message, 56 bytes each, gathered in blocks with a checksum.
 
 A row is copied together while the queue's lock is held, so it is a few stores: nothing is decoded, and nothing of the
@@ -212,7 +213,7 @@ def block(rows: Any, heap: bytes) -> bytes:
     """The bytes of a block."""
     said = bytes(rows)
     check = crc32(heap, crc32(said))
-    head = BLOCK.pack(BLOCK_MAGIC, len(said) // ROW_BYTES, len(heap), check, 0)[:-4]
+    head = BLOCK.pack(BLOCK_MAGIC, len(said) // ROW_BYTES, len(heap), check, 0)[: BLOCK.size - 4]
     return b"".join((head, crc32(head).to_bytes(4, "little"), said, heap))
 
 

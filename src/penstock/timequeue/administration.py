@@ -104,6 +104,8 @@ def purge(client: Client, consumer: Consumer, tell: Callable[[list[Message]], No
     while more:
         count, more = client.turn(work.turn)
         removed += count
+        if client.history is not None:
+            client.history.write()
         if work.asked:
             tell(work.asked)
             work.asked = []

@@ -37,6 +37,7 @@ BYTES_LEAST = 1 << 20  # less is a few seconds of a busy queue
 BYTES_MOST = 1 << 46
 FILES_SHARE = 8  # a file is an eighth of the bound at most, and as old as an eighth of the age: the oldest go whole
 SLACK = 16  # removed is until a sixteenth of the bound is free, and looked for when so much may have been written
+ASKED_US = 1_000_000  # between two looks whether our file is still there: it costs as much as a third of a write
 END_S_MAX = 10.0  # for a thread that is writing yet
 LOOK_US = 60 * 1_000_000  # after which somebody looks for files that are too old, whether anything is written or not
 
@@ -91,6 +92,7 @@ class History:
         self._unlooked = 0  # bytes that were written since somebody looked for what is too much
         self._files = 0  # that there were then
         self._looked_us = 0
+        self._asked_us = 0
         self.stopped = False
         _open.add(self)
 
@@ -130,8 +132,12 @@ class History:
 
     def _is_over(self, more_bytes: int, now_us: int) -> bool:
         """Whether our file has had its share, or somebody has removed it."""
-        if self._at + more_bytes > self._bytes // FILES_SHARE or os.fstat(self._fd).st_nlink == 0:
+        if self._at + more_bytes > self._bytes // FILES_SHARE:
             return True
+        if abs(now_us - self._asked_us) >= ASKED_US:
+            self._asked_us = now_us
+            if os.fstat(self._fd).st_nlink == 0:
+                return True
         return not 0 <= now_us - self._started_us <= self._age_us // FILES_SHARE
 
     def _begin(self, now_us: int) -> None:
