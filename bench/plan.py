@@ -45,12 +45,13 @@ TITLES = {
     "5": "two-way round trip between two processes (relaxed), against one wake-up of a blocked receiver",
     "z": "put, get + ack with a dedup id, single",
     "6": "put, get + ack, single, with statistics kept, against without",
+    "0": "get + ack, single, with a history kept, against without",
     "7": "durable put: the synchronization component against the leader scheme, by number of producers",
     "8": "a script that does nothing, against get + ack, single, of the same messages",
     "9": "scripts on Spark against plain transformWithState, {script_rows:,} messages a batch",
 }
 UNITS = (
-    dict.fromkeys("abcdefgmnprsvwz68", RATE)
+    dict.fromkeys("abcdefgmnprsvwz0689", RATE)
     | dict.fromkeys("hiltxy12345", SECONDS)
     | dict.fromkeys("q", SHARE)
     | {"u": BYTES}
@@ -115,6 +116,7 @@ TARGETS = (
     Target("w", "blocking", 0.5),
     Target("z", "plain", 1 / 1.5),  # at most 1.5 times as long
     Target("6", "no statistics", 1 / 1.05),  # at most 1.05 times as long
+    Target("0", "no history", 0.95),  # at most 5 % of it
     Target("8", "get + ack", 0.3),
     Target("x", "neither type nor key", 1.5, at_least=False),
     Target("y", "neither type nor key", 1.5, at_least=False),

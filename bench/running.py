@@ -196,6 +196,7 @@ class Run:
                 ("w", consuming.coroutines, self.sizes.single),
                 ("z", remembering.with_dedup_ids, self.sizes.single),
                 ("6", keeping.with_statistics, self.sizes.single),
+                ("0", keeping.with_history, self.sizes.single),
                 ("8", scripting.with_a_script, self.sizes.single),
             )
             for letter, measure, count in pairs:

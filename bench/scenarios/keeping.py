@@ -1,7 +1,7 @@
-"""What keeping statistics costs (6): put, get and ack of messages, with and without.
+"""What keeping statistics (6) and a history (0) cost: put, get and ack of messages, with and without.
 
 Both run in one process on one queue, in short turns, so that whatever else the machine does hits both; the median turn
-counts. Without: a flag of the kernel object that only this benchmark sets, so that it is the same build.
+counts. Without: a flag of an object of the core that only this benchmark sets, so that it is the same build.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pathlib import Path
 import penstock
 from bench.scenarios.measuring import Stopwatch, bodies, check, scratch
 from bench.systems.penstock_queue import RECORD_EXTRA_BYTES
+from penstock.store.outcomes import ROWS_MAX
 
 TURN = 100  # messages: a few tenths of a millisecond, seldom interrupted
 OURS = "Penstock"
+HISTORY_BYTES = 64 << 20
 
 
 def with_statistics(below: Path, *, count: int, body_bytes: int) -> dict[str, float]:
@@ -37,6 +39,32 @@ def with_statistics(below: Path, *, count: int, body_bytes: int) -> dict[str, fl
             check(stats.waiting + stats.pending == 0, "messages are left over")
             check(stats.service_time.count == (turns + 1) * TURN == stats.acks // 2, "not half of them were measured")
     return {name: TURN / statistics.median(each) for name, each in seconds.items()}
+
+
+def with_history(below: Path, *, count: int, body_bytes: int) -> dict[str, float]:
+    """Messages a second that are got and acknowledged one by one. A turn is as many as a block of history has, so that
+    what writes it is in each."""
+    items = bodies(ROWS_MAX, body_bytes)
+    seconds: dict[str, list[float]] = {OURS: [], "no history": []}
+    turns = max(count // ROWS_MAX, 1) * 4
+    with scratch(below) as where:
+        data_bytes = 2 * ROWS_MAX * (body_bytes + RECORD_EXTRA_BYTES)
+        sizes = {"slots": 2 * ROWS_MAX, "data_bytes": data_bytes, "history_bytes": HISTORY_BYTES}
+        with penstock.create(where / "queue", durability="relaxed", **sizes) as q:
+            outcomes = q._mine().outcomes
+            assert outcomes is not None
+            for turn in range(turns + 1):
+                for name in list(seconds) if turn % 2 else reversed(seconds):
+                    outcomes.keeping = name == OURS
+                    q.put_many(items, type="order", key="example.com")
+                    with Stopwatch() as watch:
+                        for _ in items:
+                            q.get().ack()
+                    if turn:  # the first warms up
+                        seconds[name].append(watch.seconds)
+        kept = sum(1 for _ in penstock.outcomes(where / "queue"))
+        check(kept == (turns + 1) * ROWS_MAX, f"{kept} outcomes instead of {(turns + 1) * ROWS_MAX}")
+    return {name: ROWS_MAX / statistics.median(each) for name, each in seconds.items()}
 
 
 def _each(q: penstock.TimeQueue, items: list[bytes]) -> None:

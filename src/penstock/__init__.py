@@ -60,6 +60,8 @@ from penstock.timequeue import (
     import_messages,
 )
 from penstock.timequeue import open_queue as open
+from penstock.timequeue.history import Outcome
+from penstock.timequeue.history import read as outcomes
 
 __version__ = "0.1.0"
 
@@ -91,6 +93,7 @@ __all__ = [
     "NotAQueue",
     "NotAllowed",
     "NotPermitted",
+    "Outcome",
     "PenstockError",
     "PublisherBusy",
     "Queue",
@@ -121,4 +124,5 @@ __all__ = [
     "export_messages",
     "import_messages",
     "open",
+    "outcomes",
 ]

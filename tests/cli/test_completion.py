@@ -47,7 +47,7 @@ def complete(words: list[str], environment: dict[str, str], folder: Path) -> lis
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_commands_options_and_values(environment: dict[str, str], tmp_path: Path) -> None:
-    assert complete(["penstock", "re"], environment, tmp_path) == ["redrive", "repair", "resize"]
+    assert complete(["penstock", "re"], environment, tmp_path) == ["report", "redrive", "repair", "resize"]
     assert complete(["penstock", "resize", "q", "--da"], environment, tmp_path) == ["--data-bytes"]
     assert complete(["penstock", "create", "q", "--durability", ""], environment, tmp_path) == ["commit", "relaxed"]
     assert complete(["penstock", "claims", "re"], environment, tmp_path) == ["release", "receivers"]

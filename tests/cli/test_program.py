@@ -22,8 +22,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work scripts peek tail ls apply stat top console metrics groups cancel purge redrive move "
-        "claims publishers check repair resize upgrade backup export import syncer doctor bench completion"
+        "create put get work scripts peek tail ls apply stat top console metrics report groups cancel purge redrive "
+        "move claims publishers check repair resize upgrade backup export import syncer doctor bench completion"
     )
 
 
@@ -221,6 +221,7 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
         assert said("metrics", tmp_path, "--once")[0]["metric"] == "penstock_queues"
     called.add("metrics")
     called.add("syncer")  # likewise: tests/cli/test_syncer.py
+    called.add("report")  # by a Spark job: tests/spark/test_report.py
     called.add("scripts")  # an app is needed: tests/cli/test_scripts.py
     assert said("groups", path) == []
     assert said("cancel", path, put["id"], code=1) == [{"id": put["id"], "cancelled": False}]

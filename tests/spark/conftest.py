@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import run, small  # noqa: F401 (for those who call the program)
 from tests.conftest import Queues
 from tests.spark.archive import java_options
 from tests.spark.processes import PATHS

@@ -28,6 +28,7 @@ PAGES = [
     "docs/consumers.md",
     "docs/format.md",
     "docs/guarantees.md",
+    "docs/history.md",
     "docs/macro.md",
     "docs/manager.md",
     "docs/metrics.md",
@@ -243,6 +244,23 @@ def test_the_tutorial_of_scripts_can_be_followed_to_the_end(
             "No more reminders.",
             *(f"Thank you for message {n}." for n in (1, 1, 2, 3)),
         ]
+
+
+def test_the_tutorial_of_the_history_can_be_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.store.outcomes import RESULTS
+
+    monkeypatch.chdir(tmp_path)
+    text = TEXTS["docs/history.md"]
+    first, frame = _blocks(text, "python")  # the second needs Spark: tests/spark/test_history.py
+    exec(first, {})
+    assert capsys.readouterr().out == _blocks(text, "text")[0]
+    assert "history(" in frame
+    named = re.findall(r"`([^`]+)`", text.split("| `result` | what happened |")[1].split("\n\n")[0])
+    assert set(RESULTS.values()) <= set(named)
+    fields = re.findall(r"`(\w+)`", text.split("| field | meaning |")[1].split("\n\n")[0])
+    assert set(penstock.Outcome.__struct_fields__) <= set(fields)
 
 
 def test_the_page_about_managers_has_every_state_and_call() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 import penstock
 from penstock import codec
 from penstock.store import layout as L
-from penstock.store import record
+from penstock.store import outcomes, record
 from penstock.store.files import body_name
 from penstock.store.hashes import Hashes, hash_of
 from penstock.store.kernel import Kernel
@@ -338,6 +339,7 @@ def test_the_directory_holds_what_is_documented(path: Path) -> None:
         "claims",
         "damaged",
         "failures",
+        "history",
         "moves",
         "published",
         "session",
@@ -352,6 +354,41 @@ def test_the_directory_holds_what_is_documented(path: Path) -> None:
     for name in ("lock", "clients", "notify/wakeup"):
         assert (path / name).stat().st_size == 0
     assert not any((path / "data.0").read_bytes())
+
+
+def test_a_history_is_as_described(path: Path) -> None:
+    with penstock.create(path, slots=10, data_bytes=8192, durability="relaxed", history_bytes=1 << 20) as q:
+        _, slot, number = q.put("a", type="t", priority=5).split("-")
+        q.get().fail("no")
+    (file,) = (path / "history").iterdir()
+    assert re.fullmatch(r"\d{16}-\d+\.log", file.name)
+    data = file.read_bytes()
+
+    def parts(of: str, at: int) -> tuple[list[Any], int]:
+        rows = table("History", f"of {of}, byte", "bytes", "meaning")
+        assert [int(byte) for byte, _, _ in rows] == [
+            sum(int(size) for _, size, _ in rows[:i]) for i in range(len(rows))
+        ]
+        found = [data[at + int(byte) : at + int(byte) + int(size)] for byte, size, _ in rows]
+        return [int.from_bytes(part, "little") for part in found], at + sum(int(size) for _, size, _ in rows)
+
+    (magic, said_bytes, check), at = parts("the head", 0)
+    assert magic.to_bytes(8, "little") == b"PSTKHST1"
+    said = data[at : at + said_bytes]
+    assert zlib.crc32(said) == check
+    assert set(json.loads(said)) == {"uuid", "id_prefix", "pid", "client", "started_us"}
+    start = at + said_bytes
+    (magic, rows, heap_bytes, check, head_check), at = parts("a block", start)
+    assert (magic.to_bytes(8, "little"), rows) == (b"PSTKHBLK", 1)
+    assert zlib.crc32(data[at:]) == check and zlib.crc32(data[start : start + 20]) == head_check
+    row, end = parts("a row", at)
+    assert end - at == outcomes.ROW_BYTES and len(data) == end + heap_bytes
+    assert (row[0], row[5], row[6], row[7]) == (int(number, 16), int(slot, 16), 1, 2 | 5 << 4)
+    assert 0 < row[1] <= row[3] <= row[4] and row[2] == row[1]
+    assert data[end + row[8] :] == codec.encode_meta("t", None, None) + b"\0no"
+    assert (row[9], row[10]) == (heap_bytes - 3, 3)
+    results = {int(code): name for code, name in table("History", "result", "meaning")}
+    assert results == outcomes.RESULTS
 
 
 def test_a_spilled_body_is_as_described(path: Path) -> None:

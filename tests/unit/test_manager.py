@@ -355,7 +355,7 @@ def test_configure_changes_all_that_can_be_changed(manager: QueueManager) -> Non
         "model": "queued-acknowledged", "relationship": "consumer", "remote_clients": False, "depth": 2000,
         "data_bytes": 256 << 10, "spill_bytes": 1000, "lease": 5.0, "durability": "commit", "index_sync_ms": 500,
         "max_attempts": 3, "backoff": penstock.Backoff(1.0, 2.0), "dead_letter": "delete", "expired": "dead_letter",
-        "dedup_window": 60.0,
+        "dedup_window": 60.0, "history_bytes": 1 << 20, "history_age": 3600.0,
     }  # fmt: skip
     assert set(changes) == set(CHANGEABLE)
     assert set(manager.changes("orders", **changes)) == set(changes) - {"model"}

@@ -38,6 +38,7 @@ from penstock.cli import (
     put,
     redrive,
     repair,
+    report,
     resize,
     scripts,
     signals,
@@ -51,8 +52,8 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, scripts, peek, tail, ls, apply, stat, top, console, metrics, groups, cancel, purge, redrive,
-    move, claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer, doctor, bench,
+    create, put, get, work, scripts, peek, tail, ls, apply, stat, top, console, metrics, report, groups, cancel, purge,
+    redrive, move, claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer, doctor, bench,
     completion,
 )  # fmt: skip
 

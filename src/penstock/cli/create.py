@@ -13,7 +13,7 @@ from penstock.cli.options import Json, QueuePath, examples
 from penstock.cli.output import progress, say, say_json
 from penstock.cli.values import Durability, Expired, count, octal, readable_bytes, size_bytes, span_s
 from penstock.store.backoff import LONGEST_S, Backoff
-from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, LEASE_S, SLOTS, SPILL_BYTES
+from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, HISTORY_AGE_S, LEASE_S, SLOTS, SPILL_BYTES
 
 LARGE_BYTES = 256 << 20  # below, it is done before a bar could be read
 
@@ -22,6 +22,7 @@ EXAMPLES = examples(
     "penstock create orders --slots 1M --data-bytes 2G --durability relaxed",
     "penstock create orders --max-attempts 5 --backoff 1s --backoff-factor 2 --backoff-most 10m",
     "penstock create orders --exclusive-keys",
+    "penstock create orders --history-bytes 64M --history-age 30d",
     "penstock create orders --data-dir /disk1/queues --data-dir /disk2/queues",
 )
 
@@ -79,6 +80,18 @@ def create(
     dedup_entries: Annotated[
         int | None, typer.Option(parser=count, metavar="COUNT", help="How many of them.", show_default="as slots")
     ] = None,
+    history_bytes: Annotated[
+        int,
+        typer.Option(
+            parser=size_bytes,
+            metavar="SIZE",
+            help="Keep what became of messages in files of so much together: 64M.",
+            show_default="none",
+        ),
+    ] = 0,
+    history_age: Annotated[
+        float, typer.Option(parser=span_s, metavar="TIME", help="And for how long.", show_default="7d")
+    ] = HISTORY_AGE_S,
     exclusive_keys: Annotated[
         bool, typer.Option("--exclusive-keys", help="Of each key deliver one message at a time, in order.")
     ] = False,
@@ -110,6 +123,8 @@ def create(
             expired=expired.value,
             dedup_window=dedup_window,
             dedup_entries=dedup_entries,
+            history_bytes=history_bytes,
+            history_age=history_age,
             exclusive_keys=exclusive_keys,
             data_dirs=data_dir or (),
             kernel_dir=kernel_dir,

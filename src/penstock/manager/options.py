@@ -42,6 +42,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     expired: Literal["drop", "dead_letter"] = "drop"
     dedup_window: float = making.DEDUP_WINDOW_S
     dedup_entries: int | None = None
+    history_bytes: int = 0
+    history_age: float = making.HISTORY_AGE_S
     exclusive_keys: bool = False
     notify: Literal["futex", "file"] = "futex"
     data_dirs: list[str] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    from penstock.spark.outcomes import history
     from penstock.spark.schema import json_body, text_body
     from penstock.spark.scripting.contexts import contexts, move_contexts
     from penstock.spark.scripting.query import run_scripts
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PenstockDataSource",
     "contexts",
+    "history",
     "json_body",
     "move_contexts",
     "run_scripts",
@@ -27,6 +29,7 @@ __all__ = [
 _WHERE = {
     "PenstockDataSource": "source",
     "contexts": "scripting.contexts",
+    "history": "outcomes",
     "json_body": "schema",
     "move_contexts": "scripting.contexts",
     "run_scripts": "scripting.query",

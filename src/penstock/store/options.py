@@ -18,6 +18,7 @@ LEASE_S = 60.0
 DURABILITY = "commit"
 INDEX_SYNC_MS = 10_000
 DEDUP_WINDOW_S = 300.0
+HISTORY_AGE_S = 7 * 86_400.0
 BESIDE = "beside"  # dead letters: a queue of their own beside this one
 DELETE = "delete"  # and none at all
 
@@ -46,6 +47,8 @@ class Options(msgspec.Struct, kw_only=True):
     expired: Literal["drop", "dead_letter"] = "drop"
     dedup_entries: Size = 0  # how many puts are remembered; 0: none, as in queues of earlier versions
     dedup_window_s: Annotated[float, msgspec.Meta(gt=0)] = DEDUP_WINDOW_S
+    history_bytes: Size = 0  # of all files with what became of messages; 0: none are kept
+    history_age_s: Annotated[float, msgspec.Meta(gt=0)] = HISTORY_AGE_S
     exclusive_keys: bool = False  # of a key one message at a time is delivered
     home: list[int] | None = None  # inode and time of birth of the directory, where it has files elsewhere
     data_files: list[tuple[str, Positive]] = []

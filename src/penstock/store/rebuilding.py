@@ -32,6 +32,8 @@ LOST = (  # nothing but queue.json has them
     "dead_letter",
     "expired",
     "dedup_window_s",
+    "history_bytes",
+    "history_age_s",
 )
 
 

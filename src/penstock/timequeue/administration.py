@@ -15,6 +15,7 @@ from penstock.message import WAITING, Message
 from penstock.store import layout as L
 from penstock.store.claiming import Claiming
 from penstock.store.files import Clock, body_name
+from penstock.store.outcomes import CANCELLED, PURGED
 from penstock.timequeue.arguments import queue_path
 from penstock.timequeue.clients import Client, Progress
 from penstock.timequeue.held import Held
@@ -90,7 +91,7 @@ def cancel(client: Client, slot: int, number: int, consumer: Consumer, asked: li
     if slot >= kernel.slots or kernel.number(slot) != number or kernel.state(slot) != L.STATE_WAITING:
         return False
     asked += _questions(client, consumer, [slot])
-    _remove(client, [slot])
+    _remove(client, [slot], consumer, CANCELLED)
     return True
 
 
@@ -103,6 +104,8 @@ def purge(client: Client, consumer: Consumer, tell: Callable[[list[Message]], No
     while more:
         count, more = client.turn(work.turn)
         removed += count
+        if client.history is not None:
+            client.history.write()
         if work.asked:
             tell(work.asked)
             work.asked = []
@@ -160,11 +163,12 @@ class Purge:
 
     def _drop(self, slots: list[int]) -> None:
         self.asked += _questions(self._client, self._consumer, slots)
-        _remove(self._client, slots)
+        _remove(self._client, slots, self._consumer, PURGED)
 
 
-def _remove(client: Client, slots: list[int]) -> None:
+def _remove(client: Client, slots: list[int], consumer: Consumer, result: int) -> None:
     kernel = client.kernel
+    gone = _looked_at(client, consumer, slots) if client.outcomes is not None else []
     for slot in slots:
         spilled_bytes = 0
         if kernel.spilled(slot):
@@ -173,6 +177,18 @@ def _remove(client: Client, slots: list[int]) -> None:
             spilled_bytes = L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0]
         kernel.cancel(slot, spilled_bytes)
     kernel.commit()
+    consumer.note_gone(gone, result)
+
+
+def _looked_at(client: Client, consumer: Consumer, slots: list[int]) -> list[Message]:
+    """Messages that wait, for the history; not those that are damaged."""
+    found = []
+    for slot in slots:
+        with contextlib.suppress(Corrupt):
+            message = consumer.read(client.kernel.delivery(slot), 0, 0, 0, WAITING)
+            if message is not None:
+                found.append(message)
+    return found
 
 
 def sweep_bodies(client: Client) -> None:

@@ -6,6 +6,7 @@ from penstock.store.files cimport Clock, LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.store.mutex cimport Mutex
 from penstock.store.offers cimport Offers
+from penstock.store.outcomes cimport Outcomes
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
@@ -42,6 +43,8 @@ cdef class Client:
     cdef public u64 looked_us
     cdef readonly long long index
     cdef readonly u64 owner
+    cdef readonly Outcomes outcomes
+    cdef readonly object history
 
     @cython.locals(me="unsigned long")
     cpdef object take_turn(self, object work, tuple arguments)

@@ -30,12 +30,14 @@ from penstock.store.files import Clock, LocalFiles, body_name
 from penstock.store.kernel import Kernel
 from penstock.store.mutex import Mutex
 from penstock.store.offers import Offers
+from penstock.store.outcomes import Outcomes
 from penstock.store.regions import Regions
 from penstock.store.sleepers import OWED_FILE, OWED_ROOM
 from penstock.store.unfinished import taken_units
 from penstock.store.waking import touch
 from penstock.store.words import Words
 from penstock.timequeue.commit import Syncs
+from penstock.timequeue.history import History
 from penstock.timequeue.notify import Bell
 
 Result = TypeVar("Result")
@@ -155,7 +157,14 @@ class Client:
         self.looked_us = 0
         self.index = -1
         self.owner = 0
+        self.outcomes: Outcomes | None = None
+        self.history: History | None = None
         self._register()
+        if self.options.history_bytes:
+            self.outcomes = Outcomes()
+            self.history = History(
+                self.path, self.options, self.id_prefix, self.index, clock=self.clock, gathered=self.outcomes
+            )
 
     def _check_header(self, words: memoryview) -> None:
         """The kernel is one of this format, of this queue and of its sizes."""
@@ -309,6 +318,17 @@ class Client:
         self.advance_rates(now_us)
         return now_us
 
+    # ------------------------------------------------------------ history, if any is kept
+
+    def seal_history(self) -> None:
+        """What was gathered of it is to be written, be it a block or less. A turn of its own, and only if there is
+        any."""
+        if self.outcomes is not None and self.outcomes.count:
+            self.turn(self._seal_history)
+
+    def _seal_history(self) -> None:
+        self.outcomes.seal()  # type: ignore[union-attr]
+
     # ------------------------------------------------------------ the client table
 
     def _register(self) -> None:
@@ -431,7 +451,13 @@ class Client:
     def _close(self) -> None:
         while not self.closed and self.turn(self._leave):
             pass
+        self.end_history()
         self.forget()
+
+    def end_history(self) -> None:
+        """Write the last of it. By whoever knows that nobody uses this client any more."""
+        if self.history is not None:
+            self.history.end()
 
     def _leave(self) -> bool:
         """One turn's worth of giving back; True if there is more."""
@@ -468,6 +494,8 @@ class Client:
 
     def _forget(self) -> None:
         self.closed = True
+        if self.history is not None:
+            self.history.drop()
         self.receivers.close()
         self.producers.close()
         self.syncs.close()

@@ -19,7 +19,7 @@ from penstock.message import to_datetime
 from penstock.store import layout as L
 from penstock.store.backoff import Backoff
 from penstock.store.findings import Finding
-from penstock.store.options import BESIDE, DEDUP_WINDOW_S
+from penstock.store.options import BESIDE, DEDUP_WINDOW_S, HISTORY_AGE_S
 from penstock.store.picture import LIVE
 from penstock.timequeue.copying import Copied, copy_out, finding_of, read_data, take_picture
 from penstock.timequeue.opening import create
@@ -171,6 +171,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     dead_letter: str = BESIDE
     expired: Literal["drop", "dead_letter"] = "drop"
     dedup_window_s: float = DEDUP_WINDOW_S
+    history_bytes: int = 0
+    history_age_s: float = HISTORY_AGE_S
     dedup_entries: int | None = None  # an export of an earlier version does not say
     exclusive_keys: bool = False
 
@@ -258,6 +260,8 @@ class Source:
             dead_letter=options.dead_letter,
             expired=options.expired,
             dedup_window=options.dedup_window_s,
+            history_bytes=options.history_bytes,
+            history_age=options.history_age_s,
             dedup_entries=options.dedup_entries,
             exclusive_keys=options.exclusive_keys,
         )

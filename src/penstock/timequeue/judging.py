@@ -15,6 +15,7 @@ from penstock.errors import Corrupt, LeaseLost
 from penstock.message import DONE, Message
 from penstock.store import layout as L
 from penstock.store.claiming import Claiming
+from penstock.store.outcomes import FAILED, texts
 from penstock.store.verdictfiles import Kept, KeptAnswer, KeptDead, KeptFailed
 from penstock.timequeue.clients import Client
 from penstock.timequeue.holder import Holder
@@ -31,6 +32,7 @@ class Giving(Protocol):
     def _mine(self) -> Client: ...
     def read_claimed(self, slot: int, owner: int) -> Message | None: ...
     def give_up_claimed(self, message: Message, reason: str, error: str | None, holder: Holder) -> None: ...
+    def note_claimed(self, message: Message, result: int, text: bytes) -> None: ...
 
 
 def ends_otherwise(verdicts: Iterable[Kept]) -> bool:
@@ -78,7 +80,7 @@ class Judging:
             attempts = self._kernel.attempts(verdict.slot)
             wait_us = options.backoff.delay_us(attempts, verdict.number) if options.backoff is not None else 0
             wait_us = wait_us or verdict.plain_us
-        self._turn(self._put_off, verdict.slot, verdict.number, wait_us)
+        self._turn(self._put_off, verdict.slot, verdict.number, wait_us, message, verdict.error)
 
     def _bury(self, verdict: KeptDead) -> None:
         message = self._read(verdict)
@@ -115,9 +117,9 @@ class Judging:
         """A claim has no end of its own."""
         self._turn(self._require, message)
 
-    def remove(self, messages: Iterable[Message], statistic: int) -> None:
+    def remove(self, messages: Iterable[Message], statistic: int, result: int, text: bytes) -> None:
         for message in messages:
-            self._turn(self._remove, message, statistic)
+            self._turn(self._remove, message, statistic, result, text)
             if message.attempts > 1:
                 self._client.failures.forget(message.number, message.slot)
 
@@ -131,11 +133,12 @@ class Judging:
         if not self.holds(message):
             raise LeaseLost(self._client.name, message.id)
 
-    def _remove(self, message: Message, statistic: int) -> None:
+    def _remove(self, message: Message, statistic: int, result: int, text: bytes) -> None:
         self._require(message)
         self._client.done_us()
         spilled_bytes = message.body_bytes if self._kernel.spilled(message.slot) else 0
         self._claiming.remove(self._entry, message.slot, spilled_bytes, statistic)
+        self._queue.note_claimed(message, result, text)
         message.state = DONE
 
     def _park(self, slot: int, number: int, delay_us: int) -> None:
@@ -143,8 +146,12 @@ class Judging:
             self._kernel.count(L.T_PARKED, 1)
             self._put_off(slot, number, delay_us)
 
-    def _put_off(self, slot: int, number: int, delay_us: int) -> None:
+    def _put_off(
+        self, slot: int, number: int, delay_us: int, message: Message | None = None, error: str | None = None
+    ) -> None:
         if self._claiming.holds(self._entry, slot, number):
             now_us = self._client.clock.wall_us()
             self._client.advance_rates(now_us)
             self._claiming.put_off(self._entry, slot, now_us + delay_us if delay_us else 0, now_us)
+            if message is not None:
+                self._queue.note_claimed(message, FAILED, texts("", error))

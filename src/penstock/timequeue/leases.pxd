@@ -5,6 +5,7 @@ from penstock.store cimport record
 from penstock.store.classes cimport Choice
 from penstock.store.files cimport LocalFiles
 from penstock.store.kernel cimport Delivery, Kernel
+from penstock.store.outcomes cimport Outcomes
 from penstock.timequeue.clients cimport Client
 
 ctypedef unsigned long long u64
@@ -61,13 +62,18 @@ cdef class Consumer:
     cpdef int _give_back(self, list deliveries, Delivery damaged, u64 delay_us) except -1
     cdef bint _held(self, Message message) except -1
     cdef int _require(self, Message message) except -1
-    @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64, now_us=u64)
-    cpdef int _ack(self, object messages, u64 statistic) except -1
+    @cython.locals(message=Message, kernel=Kernel, lost=Message, spilled_bytes=u64, now_us=u64, outcomes=Outcomes)
+    cpdef int _ack(self, object messages, u64 statistic, u64 result, bytes text) except -1
+    cdef int _note(self, Outcomes outcomes, Message message, u64 done_us, u64 result, bytes text) except -1
+    cdef int _write_history(self) except -1
+    cpdef int note_gone(self, list messages, u64 result, bytes text=*) except -1
+    cpdef int fail(self, object message, u64 delay_us, object error) except -1
+    cpdef int _fail(self, Message message, u64 delay_us, bytes text) except -1
     cdef bint _is_due(self, Message message, u64 now_us) except -1
     cpdef Message take(self, u64 slot, u64 number, u64 lease_us)
     @cython.locals(kernel=Kernel, now_us=u64, lease_end_us=u64)
     cpdef Delivery _take(self, u64 slot, u64 number, u64 lease_us)
-    cpdef int remove(self, object messages, u64 statistic) except -1
+    cpdef int remove(self, object messages, u64 statistic, u64 result=*, bytes text=*) except -1
     cpdef int park(self, Message message, u64 delay_us) except -1
     cpdef int _park(self, Message message, u64 delay_us) except -1
     cpdef int _release(self, Message message, u64 delay_us) except -1

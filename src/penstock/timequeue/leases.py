@@ -18,6 +18,7 @@ from penstock.store import record
 from penstock.store.classes import Choice
 from penstock.store.hashes import hash_of
 from penstock.store.kernel import Delivery
+from penstock.store.outcomes import ACKED, FAILED, Outcomes, texts
 from penstock.timequeue.clients import DEAD_LOOK_US, RETURNED_A_TURN_MAX, Client
 from penstock.timequeue.notify import sleep_s
 from penstock.timequeue.retries import fate
@@ -360,12 +361,14 @@ class Consumer:
         """Whether it is ours at this moment. Takes no lock."""
         return self._held(message)
 
-    def remove(self, messages: Iterable[Message], statistic: int) -> None:
-        """``ack``, counted as ``statistic`` says. What was noted of failures goes too."""
+    def remove(self, messages: Iterable[Message], statistic: int, result: int = ACKED, text: bytes = b"") -> None:
+        """``ack``, counted as ``statistic`` says; ``result`` and ``text`` are for the history. What was noted of
+        failures goes too."""
         self._retried = False
         try:
-            self._client.turn(self._ack, messages, statistic)
+            self._client.turn(self._ack, messages, statistic, result, text)
         finally:
+            self._write_history()
             if self._retried:
                 for message in messages:
                     if isinstance(message, Message) and message.state == DONE and message.attempts > 1:
@@ -373,6 +376,12 @@ class Consumer:
 
     def release(self, message: Message, delay_us: int) -> None:
         self._client.turn(self._release, _checked(message), delay_us)
+
+    def fail(self, message: Message, delay_us: int, error: str | None) -> None:
+        """``release`` of one that could not be dealt with."""
+        kept = self._client.outcomes is not None
+        self._client.turn(self._fail, _checked(message), delay_us, texts("", error) if kept else b"")
+        self._write_history()
 
     def extend(self, message: Message, span_us: int) -> None:
         self._client.turn(self._extend, _checked(message), span_us)
@@ -389,7 +398,7 @@ class Consumer:
     # ------------------------------------------------------------ the same for an event loop; QueueBusy: by a thread
 
     def ack_at_once(self, messages: Iterable[Message]) -> None:
-        self._client.turn_at_once(self._ack, (messages, L.T_ACKS))
+        self._client.turn_at_once(self._ack, (messages, L.T_ACKS, ACKED, b""))  # the background writes its history
 
     def release_at_once(self, message: Message, delay_us: int) -> None:
         self._client.turn_at_once(self._release, (_checked(message), delay_us))
@@ -408,9 +417,10 @@ class Consumer:
         self._kernel.count(L.T_PARKED, 1)
         self._release(message, delay_us)
 
-    def _ack(self, messages: Iterable[Message], statistic: int) -> None:
+    def _ack(self, messages: Iterable[Message], statistic: int, result: int, text: bytes) -> None:
         kernel = self._kernel
         now_us = self._client.done_us()
+        outcomes = self._client.outcomes
         lost = None
         for given in messages:
             message = _checked(given)
@@ -423,6 +433,8 @@ class Consumer:
             else:
                 kernel.remove(message.slot, self._client.index, spilled_bytes, statistic)
             message.state = DONE
+            if outcomes is not None:
+                self._note(outcomes, message, now_us, result, text)
             if message.attempts > 1:
                 self._retried = True
         kernel.commit()
@@ -436,6 +448,38 @@ class Consumer:
         deliver_us = now_us + delay_us if delay_us else 0
         self._kernel.release(message.slot, self._client.index, deliver_us, now_us)
         message.state = DONE
+
+    def _fail(self, message: Message, delay_us: int, text: bytes) -> None:
+        self._release(message, delay_us)
+        if self._client.outcomes is not None:
+            self._note(self._client.outcomes, message, self._client.clock.wall_us(), FAILED, text)
+
+    def _note(self, outcomes: Outcomes, message: Message, done_us: int, result: int, text: bytes) -> None:
+        outcomes.note(
+            message.number,
+            message.slot,
+            message.enqueued_us,
+            message.deliver_us,
+            message.last_attempt_us,
+            done_us if done_us else self._client.clock.wall_us(),
+            message.attempts,
+            message.priority,
+            result,
+            message._meta_bytes,
+            text,
+        )
+
+    def note_gone(self, messages: list[Message], result: int, text: bytes = b"") -> None:
+        """In the turn in which they were removed without a delivery, or left their claim."""
+        if self._client.outcomes is not None:
+            for message in messages:
+                self._note(self._client.outcomes, message, 0, result, text)
+
+    def _write_history(self) -> None:
+        """What is full of it, outside the lock."""
+        outcomes = self._client.outcomes
+        if outcomes is not None and outcomes.sealed:
+            self._client.history.write()  # type: ignore[union-attr]
 
     def _unget(self, messages: list[Message]) -> None:
         now_us = self._client.clock.wall_us()

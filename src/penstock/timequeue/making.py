@@ -18,6 +18,7 @@ from penstock.store.directory import create_directory
 from penstock.store.options import Options
 from penstock.store.words import Words
 from penstock.timequeue.arguments import check_durability, check_seconds, queue_path
+from penstock.timequeue.history import check_age, check_bytes
 from penstock.timequeue.specials import check_attempts, check_window
 
 SLOTS = 65_536
@@ -27,6 +28,7 @@ SPILL_BYTES = options.SPILL_BYTES
 LEASE_S = options.LEASE_S
 INDEX_SYNC_MS = options.INDEX_SYNC_MS
 DEDUP_WINDOW_S = options.DEDUP_WINDOW_S
+HISTORY_AGE_S = options.HISTORY_AGE_S
 
 
 def check_whole(name: str, value: int, least: int, most: int) -> int:
@@ -82,6 +84,8 @@ HABITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "dead_letter": ("dead_letter", _dead_letter_of),
     "expired": ("expired", _expired_of),
     "dedup_window": ("dedup_window_s", check_window),
+    "history_bytes": ("history_bytes", check_bytes),
+    "history_age": ("history_age_s", check_age),
 }
 
 
@@ -109,6 +113,8 @@ def make(
     dead_letter: str | os.PathLike[str] = options.BESIDE,
     expired: Literal["drop", "dead_letter"] = "drop",
     dedup_window: float = DEDUP_WINDOW_S,
+    history_bytes: int = 0,
+    history_age: float = HISTORY_AGE_S,
     dedup_entries: int | None = None,
     exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
@@ -135,6 +141,8 @@ def make(
             "dead_letter": dead_letter,
             "expired": expired,
             "dedup_window": dedup_window,
+            "history_bytes": history_bytes,
+            "history_age": history_age,
         }
     )
     refuse_itself(kept["dead_letter"], queue_path(path))

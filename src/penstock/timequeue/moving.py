@@ -37,6 +37,8 @@ from penstock.store.begun import BegunMove
 from penstock.store.directory import mode_of
 from penstock.store.keys import MOVE_KEPT_US, origin_key, origin_of
 from penstock.store.options import BESIDE, DELETE
+from penstock.store.outcomes import DEAD_LETTERED, DROPPED, MOVED, texts
+from penstock.store.outcomes import EXPIRED as EXPIRED_OUTCOME
 from penstock.timequeue import forking
 from penstock.timequeue.arguments import check_names, queue_path
 from penstock.timequeue.holder import Holder
@@ -90,7 +92,7 @@ class Moves:
         consumer = self._source._consumer
         try:
             if options.dead_letter == DELETE or (reason == EXPIRED and options.expired == "drop"):
-                self._drop(message, reason)
+                self._drop(message, reason, error)
                 return
             self.dead_letter(message, reason, error)
         except LeaseLost:
@@ -125,7 +127,7 @@ class Moves:
         going then."""
         client = self._source._mine()
         if client.options.dead_letter == DELETE and begun is None:
-            self._drop(message, reason, holder)
+            self._drop(message, reason, error, holder)
             return
         history = client.failures.read(message.number, message.slot)
         if error is not None:
@@ -140,11 +142,12 @@ class Moves:
         move = BegunMove(target.name, [(message.number, message.slot)], dead=True, reason=reason, error=error)
         self._move(target, [message], move, dead, now=True, note=begun[0] if begun else None, holder=holder)
 
-    def _drop(self, message: Message, reason: str, holder: Holder | None = None) -> None:
+    def _drop(self, message: Message, reason: str, error: str | None = None, holder: Holder | None = None) -> None:
         holder = holder or self._source._consumer
         if message._special and holder.holds(message):
             self._source._answers.give_up((message,), "dropped", reason)
-        holder.remove((message,), L.T_DROPPED)
+        result = EXPIRED_OUTCOME if reason == EXPIRED else DROPPED
+        holder.remove((message,), L.T_DROPPED, result, texts(reason, error))
 
     def move(self, message: Message, to: TimeQueue | str | os.PathLike[str]) -> None:
         target = self.target(to)
@@ -283,7 +286,11 @@ class Moves:
             raise
         if begun.dead:  # before it is gone here: whoever finishes this after a kill tells it too
             source._answers.give_up(messages, "dead-lettered", begun.reason)
-        held_by.remove(messages, L.T_DEAD_LETTERED if begun.dead else L.T_MOVED_OUT)
+        if begun.dead:
+            said = texts(begun.reason, begun.error)
+            held_by.remove(messages, L.T_DEAD_LETTERED, DEAD_LETTERED, said)
+        else:
+            held_by.remove(messages, L.T_MOVED_OUT, MOVED, texts(target.name))
         if len(begun.messages) == len(messages):
             notes.end(name)
         with self._mutex:

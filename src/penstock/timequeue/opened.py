@@ -167,6 +167,8 @@ class OpenQueue:
         client = getattr(self, "_client", None)
         if client is not None and not client.closed and not sys.is_finalizing():  # threads are frozen by then
             with contextlib.suppress(Exception):  # a half-made object at interpreter exit; the system frees the rest
+                client.end_history()
+            with contextlib.suppress(Exception):
                 client.forget()
 
 

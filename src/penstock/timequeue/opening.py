@@ -12,7 +12,16 @@ from penstock.store.files import Clock
 from penstock.store.regions import REGIONS
 from penstock.timequeue.arguments import BUSY_S
 from penstock.timequeue.clients import Progress
-from penstock.timequeue.making import DATA_BYTES, DEDUP_WINDOW_S, INDEX_SYNC_MS, LEASE_S, SLOTS, SPILL_BYTES, make
+from penstock.timequeue.making import (
+    DATA_BYTES,
+    DEDUP_WINDOW_S,
+    HISTORY_AGE_S,
+    INDEX_SYNC_MS,
+    LEASE_S,
+    SLOTS,
+    SPILL_BYTES,
+    make,
+)
 from penstock.timequeue.timequeue import TimeQueue
 
 
@@ -32,6 +41,8 @@ def create(
     expired: Literal["drop", "dead_letter"] = "drop",
     dedup_window: float = DEDUP_WINDOW_S,
     dedup_entries: int | None = None,
+    history_bytes: int = 0,
+    history_age: float = HISTORY_AGE_S,
     exclusive_keys: bool = False,
     data_dirs: Sequence[str | os.PathLike[str]] = (),
     kernel_dir: str | os.PathLike[str] | None = None,
@@ -55,6 +66,9 @@ def create(
     dropped, or goes there too. A ``dedup_id`` is remembered for ``dedup_window`` seconds, up to ``dedup_entries`` of
     them (None: about as many as there are slots; when about half of them are in use, some ids find no place).
 
+    With ``history_bytes`` what became of messages is kept in files of so many bytes together, for ``history_age``
+    seconds: see ``penstock.outcomes``, and ``penstock.spark.history``.
+
     ``mode`` is who may use the queue: the rights of all its files, such as 0o600 or 0o660, also of those that are made
     later, whatever the umask of who makes them. None: as the umask has it now.
     """
@@ -73,6 +87,8 @@ def create(
         expired=expired,
         dedup_window=dedup_window,
         dedup_entries=dedup_entries,
+        history_bytes=history_bytes,
+        history_age=history_age,
         exclusive_keys=exclusive_keys,
         data_dirs=data_dirs,
         kernel_dir=kernel_dir,

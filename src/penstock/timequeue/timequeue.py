@@ -434,6 +434,10 @@ class TimeQueue(OpenQueue):
         """A message of a claim becomes a dead letter; if its new queue does not take it, it waits here."""
         self._moves.give_up_claimed(message, reason, error, holder)
 
+    def note_claimed(self, message: Message, result: int, text: bytes) -> None:
+        """For the history: how a message has left its claim. In the turn in which it did."""
+        self._consumer.note_gone([message], result, text)
+
     def sync_index(self) -> None:
         """Bring everything to disk that was changed until now. By itself it happens every ``index_sync_ms``."""
         self._mine().syncs.sync_index()
@@ -472,7 +476,8 @@ class TimeQueue(OpenQueue):
             return
         if text is not None:
             client.failures.note(message.number, message.slot, self._clock.wall_us(), text)
-        self._consumer.release(message, backoff_us(message, client.options.backoff) if wait_us is None else wait_us)
+        wait_us = backoff_us(message, client.options.backoff) if wait_us is None else wait_us
+        self._consumer.fail(message, wait_us, text)
 
     def dead_letter(self, message: Message, reason: str, *, error: BaseException | str | None = None) -> None:
         """Give up on it: it goes to the dead-letter queue, with the reason and what is known of its errors. If that

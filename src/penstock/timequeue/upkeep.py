@@ -1,5 +1,5 @@
-"""Owns the background of a process: one thread that brings the index of every open queue to disk now and then (S5) and
-releases claims whose receivers have been gone for longer than they said.
+"""Owns the background of a process: one thread that brings the index of every open queue to disk now and then (S5),
+releases claims whose receivers have been gone for longer than they said, and writes what was gathered of histories.
 
 Nobody waits for it and nothing depends on it: any process that has the queue open does it, one at a time, and where no
 process does, the room and the certainty it gives come with the next one. Knows a queue only by its client.
@@ -20,6 +20,7 @@ from penstock.timequeue.receivers import release_overdue
 
 LOOKS_PER_INTERVAL = 4  # several processes look in turn; whoever comes first after the interval does it
 LOOK_S_MIN = 0.01
+HISTORY_S = 1.0  # so much of a history a killed process may take with it
 
 log = logging.getLogger("penstock")
 
@@ -34,7 +35,7 @@ class Upkeep:
         self._thread: threading.Thread | None = None
 
     def add(self, client: Client) -> None:
-        if client.options.index_sync_ms == 0:
+        if client.options.index_sync_ms == 0 and client.history is None:
             return
         with self._mutex:
             self._clients.add(client)
@@ -56,10 +57,31 @@ class Upkeep:
         """Do what is due; seconds until the next look, None for a queue to come."""
         clients = self._open_clients()
         for client in clients:
-            _sync_if_due(client)
-            _release_overdue(client)
-        shortest_ms = min((client.options.index_sync_ms for client in clients), default=0)
-        return max(shortest_ms / 1000 / LOOKS_PER_INTERVAL, LOOK_S_MIN) if shortest_ms else None
+            if client.options.index_sync_ms:
+                _sync_if_due(client)
+                _release_overdue(client)
+            if client.history is not None:
+                _write_history(client)
+        return min((_look_s(client) for client in clients), default=None)
+
+
+def _look_s(client: Client) -> float:
+    """How long after a look at it the next is to come."""
+    sync_s = client.options.index_sync_ms / 1000
+    look_s = max(sync_s / LOOKS_PER_INTERVAL, LOOK_S_MIN) if sync_s else HISTORY_S
+    return look_s if client.history is None else min(look_s, HISTORY_S)
+
+
+def _write_history(client: Client) -> None:
+    with client.upkeep:
+        if client.closed:
+            return
+        try:
+            client.seal_history()
+        except (PenstockError, OSError):  # busy, or just closed: the next look will do
+            return
+        assert client.history is not None
+        client.history.tend()
 
 
 def _sync_if_due(client: Client) -> None:
@@ -96,6 +118,9 @@ class _Only:
 
     def give_up_claimed(self, message: Message, reason: str, error: str | None, holder: Holder) -> None:
         """Nothing: it has read none."""
+
+    def note_claimed(self, message: Message, result: int, text: bytes) -> None:
+        """Nothing, too."""
 
 
 def _release_overdue(client: Client) -> None:
