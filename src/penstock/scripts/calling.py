@@ -111,8 +111,10 @@ def _outcome(
         after = Kept(state, timers)
     elif kept is None and not context._follow_ups and given._answer is None:
         return None
-    standing = {timer.id for timer in timers.values()}
-    unset = [timer.id for timer in before.values() if timer.id not in standing]
+    unset: list[str] = []
+    if timers is not before:
+        standing = {timer.id for timer in timers.values()}
+        unset = [timer.id for timer in before.values() if timer.id not in standing]
     return Outcome(after, [*context._follow_ups, *context._set.values()], unset, given._answer)
 
 

@@ -5,6 +5,7 @@ puts or acknowledges a message: that is the driver's.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import os
@@ -112,13 +113,9 @@ class Task:
         self._serial = serial
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (
-            (part, message)
-            for batch in batches
-            for part, message in zip(batch.column(PART).to_pylist(), messages(batch), strict=True)
-        )
-        for part, some in itertools.groupby(rows, key=lambda row: row[0]):
-            done = self._run(part, (message for _, message in some))
+        runs = (run for batch in batches for run in _runs(batch))
+        for part, some in itertools.groupby(runs, key=lambda run: run[0]):
+            done = self._run(part, itertools.chain.from_iterable(messages(rows) for _, rows in some))
             mark = done.mark
             values = [[part], [mark.count], [mark.first], [mark.last], [done.results]]
             yield pa.RecordBatch.from_arrays(
@@ -158,6 +155,16 @@ class Task:
                         results.append(result)
                 rig.effect(rig.WRITE, "a task's messages")
         return Batch(self._serial, mark, encode(results)), {key: contexts[key] for key in changed}
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A batch, which is sorted by part, cut where the part changes: hardly ever, as a task has one."""
+    parts = batch.column(PART).to_pylist()
+    start = 0
+    while start < len(parts):
+        end = bisect.bisect_right(parts, parts[start], start)
+        yield parts[start], batch.slice(start, end - start)
+        start = end
 
 
 def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable[RowMessage]) -> None:
