@@ -20,7 +20,7 @@ import penstock
 from penstock.store import outcomes, rig
 from penstock.store.options import Options
 from penstock.store.outcomes import Outcomes
-from penstock.timequeue import history
+from penstock.timequeue import history, verdicts
 from penstock.timequeue.history import History
 
 MB = 1 << 20
@@ -222,6 +222,21 @@ def test_what_a_receiver_commits_is_acknowledged_under_its_name(queue: Any) -> N
     }
     assert {each.key for each in found} == {"k0", "k1"} and {each.priority for each in found} == {0, 1, 2}
     assert all(0 < each.enqueued_us <= each.taken_us <= each.done_us for each in found)
+
+
+def test_what_verdicts_say_of_messages_of_a_claim_is_kept(queue: Any) -> None:
+    q = queue(history_bytes=MB)
+    failed, dead, _ = q.put_many(["a", "b", "c"], type="t")
+    with q.receiver("nightly") as receiver:
+        claim = receiver.claim(12)
+        verdicts.note(q, "nightly", [verdicts.Failed(failed, "not today"), verdicts.Dead(dead, "never", "no")])
+        receiver.commit(claim.number)
+        receiver.commit(claim.number)
+    found = {each.id: (each.result, each.reason, each.error, each.attempts) for each in kept(q)}
+    assert len(kept(q)) == 3 and found[failed] == ("failed", None, "not today", 1)
+    assert found[dead] == ("dead-lettered", "never", "no", 1)
+    assert Counter(result for result, *_ in found.values())["acked"] == 1
+
 
 
 def test_a_long_meta_is_cut_to_type_key_and_id(queue: Any) -> None:
