@@ -25,6 +25,7 @@ from penstock.scripts import App
 from penstock.spark import contexts, move_contexts, run_scripts
 from penstock.spark.scripting.place import Place
 from tests.shop import CUSTOMERS, Customer, Shop, app
+from tests.spark.archive import java_options
 from tests.spark.processes import Started
 
 pytestmark = pytest.mark.timeout(300)
@@ -150,7 +151,8 @@ def test_the_command_line_runs_an_app_on_spark_and_tells_of_each_batch(needs_jav
     shop = Shop(tmp_path / "root", exclusive_keys=False, orders=1)
     shop.fill()
     command = ["scripts", "run", "tests.shop:app", "--root", str(shop.root), "--spark", "--master", "local[2]"]
-    driver = Started([sys.executable, "-m", "penstock", *command, "--json"], tmp_path / "said")
+    quick = {"JAVA_TOOL_OPTIONS": java_options()}
+    driver = Started([sys.executable, "-m", "penstock", *command, "--json"], tmp_path / "said", **quick)
     with shop.manager.open("orders") as queue:
         driver.wait_for(lambda: queue.qsize() == queue.stats().claimed == 0, "the end")
     driver.process.send_signal(signal.SIGINT)

@@ -65,6 +65,8 @@ def _follow(query: Any, teller: Teller, held: Held) -> int:
             teller.tell(query.recentProgress)
             held.interruptible(time.sleep, 0)
     except (KeyboardInterrupt, Terminated):
+        query.stop()
+        teller.tell(query.recentProgress)
         raise
     except Exception as error:  # one of Spark's, with the trace of another language
         raise PenstockError(_reason(error)) from error
