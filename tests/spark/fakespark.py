@@ -4,6 +4,7 @@ afterwards. What it calls is the real thing: the stream reader, the tasks, and t
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ from penstock.scripts import App
 from penstock.spark import PenstockDataSource
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, Place
-from penstock.spark.scripting.results import mark_of
-from penstock.spark.scripting.rows import COLUMNS
+from penstock.spark.scripting.results import marks_of
+from penstock.spark.scripting.rows import COLUMNS, messages
 from penstock.spark.scripting.tasks import PART, Task
 
 ORDER = [(PART, "ascending"), ("priority", "descending"), ("deliver_at", "ascending"), ("number", "ascending")]
-RECEIVER = "scripts.shop"
 
 
 class Rows(list[Any]):
@@ -38,20 +38,23 @@ class Outcome(dict[str, Any]):
 class FakeSpark:
     """One driver. Its logs are files of the checkpoint, as Spark's are."""
 
-    def __init__(self, app: App[Any], root: Path, *, partitions: int = 2, max_rows: int = 1000) -> None:
+    def __init__(
+        self, app: App[Any], root: Path, *, partitions: int = 2, max_rows: int = 1000, query: str = "query"
+    ) -> None:
         self._app = app
         self._place = Place(root, app.name)
         with self._place.nobody_works():
             self._place.settle_on(PARTS, partitions, app.input, partitions)
         self._partitions = partitions
         self._place.checkpoint.mkdir(exist_ok=True)
-        (self._place.checkpoint / "metadata").write_text('{"id": "query"}')
+        (self._place.checkpoint / "metadata").write_text(json.dumps({"id": query}))
         self._offsets = self._place.checkpoint / "offsets"
         self._commits = self._place.checkpoint / "commits"
-        options = {"root": root, "queue": app.input, "receiver": RECEIVER, "maxrows": max_rows, "receiverwait": 5}
+        receiver = f"scripts.{app.name}"
+        options = {"root": root, "queue": app.input, "receiver": receiver, "maxrows": max_rows, "receiverwait": 5}
         given = {name: str(value) for name, value in options.items()}
         self._reader = PenstockDataSource(given).streamReader(COLUMNS)
-        self._batches = Batches(app, self._place, RECEIVER, None, 5.0)
+        self._batches = Batches(app, self._place, receiver, None, 5.0)
 
     def _log(self, path: Path, line: str) -> None:
         with path.open("a") as file:
@@ -67,7 +70,12 @@ class FakeSpark:
             pass
         self._reader.stop()
 
+    def lose_checkpoint(self) -> None:
+        self._reader.stop()
+        shutil.rmtree(self._place.checkpoint)
+
     def batch(self) -> bool:
+        """The next one; False if there is none."""
         offsets, done = self._lines(self._offsets), len(self._lines(self._commits))
         start = json.loads(offsets[done - 1]) if done else self._reader.initialOffset()
         if len(offsets) > done:
@@ -79,7 +87,9 @@ class FakeSpark:
             self._log(self._offsets, json.dumps(end))
         table = self._rows(start, end)
         self._batches.run(
-            done, lambda serial: self._outcomes(table, serial), lambda: mark_of(table.column("id").to_pylist())
+            done,
+            lambda serial, known: self._outcomes(table, serial, known),
+            lambda: marks_of(message for batch in table.to_batches() for message in messages(batch)),
         )
         self._log(self._commits, "done")
         return True
@@ -87,15 +97,17 @@ class FakeSpark:
     def _rows(self, start: Any, end: Any) -> Any:
         batches = [batch for part in self._reader.partitions(start, end) for batch in self._reader.read(part)]
         if not batches:
-            return pa.table({"id": pa.array([], pa.string())})
+            return pa.table({})
         table = pa.Table.from_batches(batches)
         parts = [zlib.crc32((key or "").encode()) % self._partitions for key in table.column("key").to_pylist()]
         return table.append_column(PART, pa.array(parts, pa.int32())).sort_by(ORDER)
 
-    def _outcomes(self, table: Any, serial: int) -> Rows:
+    def _outcomes(self, table: Any, serial: int, known: set[str]) -> Rows:
         files = [str(self._place.part(number)) for number in range(self._partitions)]
         task = Task(self._app, str(self._place.folder.root), files, serial)
         found = Rows()
+        if known:
+            table = table.filter([queue not in known for queue in table.column("queue").to_pylist()])
         if table.num_rows:
             for batch in task(iter(table.to_batches(max_chunksize=3))):
                 found += [Outcome(row) for row in batch.to_pylist()]

@@ -238,7 +238,6 @@ def test_what_verdicts_say_of_messages_of_a_claim_is_kept(queue: Any) -> None:
     assert Counter(result for result, *_ in found.values())["acked"] == 1
 
 
-
 def test_a_long_meta_is_cut_to_type_key_and_id(queue: Any) -> None:
     q = queue(history_bytes=MB)
     id = q.put("a", type="t", key="k", headers={"long": "x" * 5000})

@@ -302,6 +302,27 @@ def test_a_timer_that_is_cancelled_or_set_again_does_not_fire_before(root: Root)
     assert root.run().done == 0 and root.contexts["ann"].reminded == 1
 
 
+def test_headers_that_a_timer_s_script_passes_on_do_not_make_a_timer_of_the_message(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        context.after(10, "late", headers={"mine": "yes"})
+
+    @root.app.script("late")
+    def late(context: Context[Customer], message: ScriptMessage) -> None:
+        assert message.headers == {"mine": "yes"}
+        context.put("passed on", type="next", headers=message._incoming.headers)
+
+    @root.app.script("next")
+    def following(context: Context[Customer], message: ScriptMessage) -> None:
+        context.state.texts.append(message.body)
+
+    root.put()
+    root.run()
+    root.clock.advance(10)
+    root.run()
+    assert root.contexts["ann"].texts == ["passed on"]
+
+
 def test_the_message_of_an_old_timer_that_comes_all_the_same_is_dropped(root: Root) -> None:
     @root.app.script("text")
     def text(context: Context[Customer], message: ScriptMessage) -> None:

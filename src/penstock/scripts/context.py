@@ -65,6 +65,13 @@ class Incoming(Protocol):
     def open(self) -> io.BufferedIOBase: ...
 
 
+def without_timer(headers: dict[str, str]) -> dict[str, str]:
+    """Without what is ours."""
+    if isinstance(headers, dict) and TIMER in headers:
+        return {name: value for name, value in headers.items() if name != TIMER}
+    return headers
+
+
 class ScriptMessage:
     """The message that a script was called with. It is acknowledged when the script has returned."""
 
@@ -103,7 +110,7 @@ class ScriptMessage:
 
     @property
     def headers(self) -> dict[str, str]:
-        return self._incoming.headers
+        return without_timer(self._incoming.headers)
 
     @property
     def priority(self) -> int:
@@ -177,6 +184,8 @@ class Context(Generic[State]):
         if to is not None and not isinstance(to, str):
             raise Misuse(f"to is the name of a queue, not {to!r}")
         options.setdefault("key", self.key)
+        if headers := options.get("headers"):  # what a timer's script passes on is not that timer
+            options["headers"] = without_timer(headers)
         encode_body(body)  # what cannot be put is told where it was asked for
         self._follow_ups.append(FollowUp(to, Draft(body=body, **options)))
 

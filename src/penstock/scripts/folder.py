@@ -8,10 +8,11 @@ import contextlib
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.errors import Misuse, PenstockError, QueueNotFound
+from penstock.errors import Misuse, PenstockError, QueueBusy, QueueNotFound
 from penstock.store import syscalls
 from penstock.store.files import LOCK, Lock, make_folder, open_file, sync_directory
 from penstock.timequeue import forking
@@ -22,6 +23,7 @@ SPARK = "spark"  # in the app's folder: it is there when Spark has the contexts
 SLOTS = "slots"
 KEYS = "keys"
 SLOTS_MAX = 200  # workers at a time: each is a publisher, of which a queue knows 256
+RETRY_S = 0.02
 NAME_MAX = 40  # a publisher's name has 64 bytes: the app's is a part of it
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_MAX - 1}}}")
@@ -166,6 +168,21 @@ class Slots(_Bytes):
         finally:
             if taken and self._fd >= 0:
                 syscalls.unlock(self._fd, slot)
+
+
+class DriverLock(_Bytes):
+    """Who is the driver of an app on Spark: a byte behind those of the workers."""
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder.path / SLOTS)
+        self._app = folder.app
+
+    def take(self, wait_s: float) -> None:
+        deadline = time.monotonic() + wait_s
+        while not syscalls.try_lock(self._fd, SLOTS_MAX):
+            if time.monotonic() >= deadline:
+                raise QueueBusy(self._app, waited_s=wait_s, holder="another driver on Spark has its outbox")
+            time.sleep(RETRY_S)
 
 
 class KeyLocks(_Bytes):

@@ -15,17 +15,18 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import QueueFull
+from penstock.errors import PenstockError, QueueFull
 from penstock.manager import QueueManager
 from penstock.scripts import App
+from penstock.scripts.folder import DriverLock
 from penstock.scripts.outbox import Outbox
 from penstock.scripts.store import Row
 from penstock.scripts.taking import homes_of
 from penstock.scripts.targets import Targets
-from penstock.scripts.worker import LEFT_MAX, RETRY_S
+from penstock.scripts.worker import RETRY_S
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
-from penstock.spark.scripting.results import Mark, Result, decode, encode
+from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, joined
 from penstock.spark.scripting.tasks import differ
 from penstock.store.files import Clock
 from penstock.timequeue import open_queue
@@ -34,7 +35,7 @@ from penstock.timequeue.verdicts import Answered, Dead, Failed, Verdict, note
 
 LOOK_S = 0.5
 
-Outcomes = Callable[[int], Any]
+Outcomes = Callable[[int, set[str]], Any]
 
 log = logging.getLogger("penstock")
 
@@ -48,39 +49,39 @@ class Batches:
         self._receiver = receiver
         self._retry_delay = retry_delay
         self._wait_s = wait_s
-        self._mutex = threading.Lock()  # one has the outbox
         self._thread: threading.Thread | None = None
 
-    def run(self, number: int, outcomes: Outcomes, marked: Callable[[], Mark]) -> None:
-        """A batch of Spark's. ``outcomes`` gives a DataFrame, by the batch's serial number, whose rows the tasks make
-        when it is collected; ``marked`` says of its messages how many there are, and the ends of their ids."""
-        with self._mutex, self._opened() as (store, outbox):
-            done = self._known(store, number, marked)
-            if done is None:
-                done = self._work(store, number, outcomes)
+    def run(self, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> None:
+        """A batch of Spark's. ``outcomes`` gives a DataFrame whose rows the tasks make when it is collected, by the
+        batch's serial number and without the messages of some queues; ``marked`` says by what its messages are known
+        again."""
+        with self._alone(), self._opened() as (store, outbox):
+            batch = self._known(store, number, marked) or self._work(store, number, outcomes, marked)
             self._put(store, outbox)
-            self._judge(decode(done.results))
+            self._judge([each for each in decode(batch.results) if each.queue in batch.marks])
 
-    def _known(self, store: BatchStore, number: int, marked: Callable[[], Mark]) -> Batch | None:
-        """The batch as it is stored, if it was run before."""
-        query = self._place.query()
+    def _known(self, store: BatchStore, number: int, marked: Callable[[], Marks]) -> Batch | None:
+        """The batch as it is stored, if it was run before with this checkpoint."""
         last = store.batch()
-        if last is None or (last.query == query and last.number < number):
+        if last is None or last.query != self._place.query() or last.number < number:
             return None
-        mark = marked()
-        if last.query == query and (last.number != number or last.mark != mark):
-            raise differ(self._place.driver, f"batch {number} of Spark", mark, last)
-        if last.query != query:  # a new checkpoint: it takes what is open first, which may be the last batch
-            if last.mark != mark:
-                return None
-            store.rename_batch(last := msgspec.structs.replace(last, query=query, number=number))
+        marks = marked()
+        if last.number != number or last.marks != marks:
+            raise differ(self._place.driver, f"batch {number} of Spark", marks, last)
         return last
 
     def put_left(self) -> None:
         """What was written down and not put: a driver was killed, or there was no room."""
         if self._place.driver.exists():
-            with self._mutex, self._opened() as (store, outbox):
+            with self._alone(), self._opened() as (store, outbox):
                 self._put(store, outbox)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One driver at a time, of all threads and processes: one may live on when its Java is dead."""
+        with contextlib.closing(DriverLock(self._place.folder)) as lock:
+            lock.take(BUSY_S)
+            yield
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[BatchStore, Outbox]]:
@@ -93,22 +94,30 @@ class Batches:
             yield store, Outbox(self._app.name, store, self._targets, clock.wall_us)
             store.tidy()
 
-    def _work(self, store: BatchStore, number: int, outcomes: Outcomes) -> Batch:
-        last = store.batch()
-        serial = 1 if last is None else last.serial + 1
-        mark = Mark()
+    def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
+        """Run it. A new checkpoint takes what is open first, which may be the last batch of the one before it, or a
+        part of that, queue by queue: what is known of it is not done again."""
+        query = self._place.query()
+        last = store.batch() or Batch(0, {}, encode([]))
+        pending = last.pending if last.query == query else {**last.pending, **last.marks}
+        there = marked() if pending else {}
+        known = {queue: mark for queue, mark in there.items() if pending.get(queue) == mark}
         results: list[Result] = []
-        for row in sorted(outcomes(serial).collect(), key=lambda row: row.part):
-            mark = mark.joined(Mark(row["count"], row["first"], row["last"]))
-            results += decode(row["results"])
+        marks = [known]
+        for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row.part):
+            marks.append(decode_marks(bytes(row["marks"])))
+            results += decode(bytes(row["results"]))
+        pending = {queue: mark for queue, mark in pending.items() if queue not in there}
         said = [
             msgspec.structs.replace(each, posts=[])
             for each in results
             if each.error is not None or each.answer is not None
         ]
-        batch = Batch(serial, mark, encode(said), self._place.query(), number)
-        posts = (post for each in results for post in each.posts)
-        store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
+        said += [each for each in decode(last.results) if each.queue in known or each.queue in pending]
+        batch = Batch(last.serial + 1, joined(marks), encode(said), query, number, pending)
+        if batch.marks:  # an empty one leaves what is known of the last
+            posts = (post for each in results for post in each.posts)
+            store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
         return batch
 
     # ------------------------------------------------------------ putting
@@ -128,8 +137,6 @@ class Batches:
         store.tidy()
 
     def _is_for_input(self, left: list[Row], outbox: Outbox) -> bool:
-        if sum(len(row.messages) for row in left) > LEFT_MAX:
-            return False
         homes = {queue._mine().options.uuid for queue in homes_of(self._targets.open(self._app.input))}
         return all(
             isinstance(outbox.stuck.get(row.queue), QueueFull) and self._targets.uuid(row.queue) in homes
@@ -143,14 +150,16 @@ class Batches:
 
     def _go_on(self) -> None:
         left = True
-        while left:
+        said = ""
+        while left and self._place.path.exists():
             time.sleep(LOOK_S)
             try:
-                with self._mutex, self._opened() as (store, outbox):
+                with self._alone(), self._opened() as (store, outbox):
                     left = bool(outbox.publish(store.outbox(SLOT)))
-            except Exception as error:  # a later batch, or the next query, puts them
-                log.warning("%s: follow-ups wait: %s", self._app.name, error)
-                return
+            except (PenstockError, OSError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("%s: follow-ups wait: %s", self._app.name, error)
 
     # ------------------------------------------------------------ what is said of messages
 

@@ -8,19 +8,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from penstock.errors import PenstockError
 from penstock.scripts.calling import Kept
 from penstock.scripts.store import SCHEMA, Post, Rooms, Store
-from penstock.spark.scripting.results import Mark
+from penstock.spark.scripting.results import Marks, decode_marks, encode_marks
 
 
 class Batch(msgspec.Struct, frozen=True):
     """One that is stored. Its ``serial`` is ours: Spark's numbers begin anew with a new checkpoint."""
 
     serial: int
-    mark: Mark
+    marks: Marks
     results: bytes
     query: str = ""  # the checkpoint's, and its number there: for the driver
     number: int = 0
+    pending: Marks = {}  # of the last batch of an earlier checkpoint: what this one has not come across yet
 
 
 class BatchStore(Store):
@@ -30,8 +32,8 @@ class BatchStore(Store):
         SCHEMA
         + """
 CREATE TABLE IF NOT EXISTS batch (
-    serial INTEGER PRIMARY KEY, count INTEGER NOT NULL, first TEXT NOT NULL, last TEXT NOT NULL,
-    results BLOB NOT NULL, query TEXT NOT NULL, number INTEGER NOT NULL);
+    serial INTEGER PRIMARY KEY, marks BLOB NOT NULL, results BLOB NOT NULL, query TEXT NOT NULL,
+    number INTEGER NOT NULL, pending BLOB NOT NULL);
 """
     )
 
@@ -41,8 +43,11 @@ CREATE TABLE IF NOT EXISTS batch (
             return self._batch()
 
     def _batch(self) -> Batch | None:
-        found = self._db.execute("SELECT serial, count, first, last, results, query, number FROM batch").fetchone()
-        return None if found is None else Batch(found[0], Mark(*found[1:4]), *found[4:])
+        found = self._db.execute("SELECT serial, marks, results, query, number, pending FROM batch").fetchone()
+        if found is None:
+            return None
+        serial, marks, results, query, number, pending = found
+        return Batch(serial, decode_marks(marks), results, query, number, decode_marks(pending))
 
     def keep_batch(self, batch: Batch, contexts: Mapping[str, Kept | None], now_us: int) -> Batch:
         """A batch of a part, with the contexts that it changed; the one that counts, which is another attempt's if that
@@ -58,21 +63,19 @@ CREATE TABLE IF NOT EXISTS batch (
     def post_batch(self, batch: Batch, slot: int, posts: Iterable[Post], now_us: int, rooms: Rooms) -> None:
         """A batch of the driver, with all that is to be put for it."""
         with self._told(), self._transaction():
+            last = self._batch()
+            if batch.serial != (1 if last is None else last.serial + 1):
+                raise PenstockError(f"{self._path}: another driver has stored batch {batch.serial} meanwhile")
             self._tidy()
             self._post(slot, posts, now_us, rooms)
             self._note(batch)
         self._tidied()
 
     def _note(self, batch: Batch) -> None:
-        mark = batch.mark
         self._db.execute("DELETE FROM batch")
-        said = (batch.serial, mark.count, mark.first, mark.last, batch.results, batch.query, batch.number)
-        self._db.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?)", said)
-
-    def rename_batch(self, batch: Batch) -> None:
-        """The last one has another number, in another checkpoint."""
-        with self._told(), self._transaction():
-            self._note(batch)
+        marks, pending = encode_marks(batch.marks), encode_marks(batch.pending)
+        said = (batch.serial, marks, batch.results, batch.query, batch.number, pending)
+        self._db.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?)", said)
 
     def take_in(self, contexts: Iterable[tuple[str, Kept]], now_us: int) -> None:
         """Contexts from elsewhere."""

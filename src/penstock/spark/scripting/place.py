@@ -19,6 +19,7 @@ from penstock.errors import Misuse, WrongFormat
 from penstock.scripts.folder import SLOTS_MAX, SPARK, Folder, Slots
 from penstock.store.directory import replace_file
 from penstock.store.files import make_folder, sync_directory
+from penstock.timequeue.arguments import BUSY_S
 
 SETTINGS = "settings.json"
 FORMAT = 1
@@ -104,13 +105,9 @@ class Place:
     def settle_on(self, engine: str, partitions: int | None, input: str, default: int) -> Settings:
         """What it was when the first query was started, or is from now on."""
         self.folder.require_root()
-        found = self.settings()
-        if found is None:
-            found = Settings(FORMAT, uuid.uuid4().hex[:12], engine, partitions or default, input)
-            self.folder.make()
-            make_folder(self.path, exist_ok=True)
-            sync_directory(self.path.parent)
-            replace_file(self.path / SETTINGS, json.dumps(msgspec.to_builtins(found), indent=2).encode() + b"\n")
+        self.folder.make()
+        with self.folder.alone(BUSY_S):
+            found = self.settings() or self._settled(engine, partitions or default, input)
         for name, given, was in (
             ("engine", engine, found.engine),
             ("partitions", partitions or found.partitions, found.partitions),
@@ -119,6 +116,13 @@ class Place:
             if given != was:
                 raise _changed(self.path, name, given, was)
         return found
+
+    def _settled(self, engine: str, partitions: int, input: str) -> Settings:
+        made = Settings(FORMAT, uuid.uuid4().hex[:12], engine, partitions, input)
+        make_folder(self.path, exist_ok=True)
+        sync_directory(self.path.parent)
+        replace_file(self.path / SETTINGS, json.dumps(msgspec.to_builtins(made), indent=2).encode() + b"\n")
+        return made
 
 
 def _changed(path: Path, name: str, given: Any, was: Any) -> Misuse:

@@ -11,14 +11,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.errors import Misuse
+from penstock.errors import Misuse, PenstockError
 from penstock.scripts import App
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
-from penstock.spark.scripting.results import Mark
+from penstock.spark.scripting.results import Mark, Marks
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.scripting.tasks import OUTPUT, PART, Task
 from penstock.spark.sessions import session
@@ -92,24 +92,22 @@ def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, 
     root = str(place.folder.root)
 
     def each(frame: DataFrame, number: int) -> None:
-        # The same hash that Spark partitions by: a task has one part.
-        sorted_rows = (
-            frame.withColumn(PART, F.expr(f"pmod(hash(key), {settings.partitions})"))
-            .repartition(settings.partitions, "key")
-            .sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
-        )
-        batches.run(
-            number,
-            lambda serial: sorted_rows.mapInArrow(Task(app, root, files, serial), OUTPUT),
-            lambda: _mark(frame),
-        )
+        def outcomes(serial: int, known: set[str]) -> DataFrame:
+            rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
+            # The same hash that Spark partitions by: a task has one part.
+            part_of = F.expr(f"pmod(hash(key), {settings.partitions})")
+            parted = rows.withColumn(PART, part_of).repartition(settings.partitions, "key")
+            ordered = parted.sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
+            return ordered.mapInArrow(Task(app, root, files, serial), OUTPUT)
+
+        batches.run(number, outcomes, lambda: _marks(frame))
 
     return rows.writeStream.foreachBatch(each)
 
 
-def _mark(frame: DataFrame) -> Mark:
-    count, first, last = frame.agg(F.count("*"), F.min("id"), F.max("id")).collect()[0]
-    return Mark(count, first or "", last or "")
+def _marks(frame: DataFrame) -> Marks:
+    figures = (F.count("*"), F.min("id"), F.max("id"), F.sum("number"), F.sum("attempts"))
+    return {queue: Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
 
 
 # ---------------------------------------------------------------- contexts in Spark's own state
@@ -120,6 +118,14 @@ def _stateful(app: App[Any], place: Place, rows: DataFrame, batches: Batches) ->
     found = stateful.outcomes(app, str(place.folder.root), rows)
 
     def each(frame: DataFrame, number: int) -> None:
-        batches.run(number, lambda _: frame, lambda: stateful.mark(frame))
+        def outcomes(serial: int, known: set[str]) -> DataFrame:
+            if known:  # its state was lost with its checkpoint
+                raise PenstockError(
+                    f"{place.checkpoint}: batch {number} has messages that were done with an earlier checkpoint, whose "
+                    f"contexts are gone; see docs/scripts-on-spark.md#two-engines"
+                )
+            return frame
+
+        batches.run(number, outcomes, lambda: stateful.marks(frame))
 
     return found.writeStream.foreachBatch(each)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.scripts.store import Post
+from penstock.spark.scripting.rows import RowMessage
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -23,26 +24,57 @@ class Result(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """By what a batch is known again: how many messages, and the ends of their ids."""
+    """By what the messages of a batch that lie in one queue are known again: how many, the ends of their ids, and the
+    sums of their numbers and attempts. Those that failed come again, with others."""
 
-    count: int = 0
-    first: str = ""
-    last: str = ""
+    count: int
+    first: str
+    last: str
+    numbers: int
+    attempts: int
 
     def joined(self, other: Mark) -> Mark:
-        if not self.count or not other.count:
-            return self if self.count else other
-        return Mark(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
+        return Mark(
+            self.count + other.count,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.numbers + other.numbers,
+            self.attempts + other.attempts,
+        )
 
 
-def mark_of(ids: Iterable[str]) -> Mark:
+Marks = dict[str, Mark]  # by the paths of queues
+
+
+def marks_of(messages: Iterable[RowMessage]) -> Marks:
+    by_queue: dict[str, list[RowMessage]] = {}
+    for message in messages:
+        by_queue.setdefault(message.queue, []).append(message)
+    return {
+        queue: Mark(
+            len(some),
+            min(message.id for message in some),
+            max(message.id for message in some),
+            sum(message.number for message in some),
+            sum(message.attempts for message in some),
+        )
+        for queue, some in by_queue.items()
+    }
+
+
+def joined(all_of_them: Iterable[Marks]) -> Marks:
     """
-    >>> mark_of(["b", "a", "c"])
-    Mark(count=3, first='a', last='c')
+    >>> joined([{"q": Mark(1, "a", "a", 7, 1)}, {"q": Mark(2, "b", "c", 5, 4)}])
+    {'q': Mark(count=3, first='a', last='c', numbers=12, attempts=5)}
     """
-    found = list(ids)
-    return Mark(len(found), min(found), max(found)) if found else Mark()
+    found: Marks = {}
+    for marks in all_of_them:
+        for queue, mark in marks.items():
+            found[queue] = found[queue].joined(mark) if queue in found else mark
+    return found
 
 
+encode_marks = msgspec.msgpack.Encoder().encode
+decode_marks = msgspec.msgpack.Decoder(Marks).decode
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(list[Result]).decode

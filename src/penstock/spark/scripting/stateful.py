@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 from penstock.scripts import App
 from penstock.scripts.calling import Kept
 from penstock.scripts.context import Timer
-from penstock.spark.scripting.results import Mark, encode, mark_of
+from penstock.spark.scripting.results import Marks, decode_marks, encode, encode_marks, joined, marks_of
 from penstock.spark.scripting.rows import COLUMNS, RowMessage
 from penstock.spark.scripting.tasks import OUTPUT, Caller
 
@@ -59,8 +59,7 @@ class Scripts(StatefulProcessor):
             self._kept.clear()
         elif kept is not None and kept is not before:
             self._kept.update((kept.state, _encode(kept.timers)))
-        mark = mark_of(message.id for message in messages)
-        yield Row(part=0, count=mark.count, first=mark.first, last=mark.last, results=encode(results))
+        yield Row(part=0, marks=encode_marks(marks_of(messages)), results=encode(results))
 
     def close(self) -> None:
         self._caller.close()
@@ -84,7 +83,6 @@ def outcomes(app: App[Any], root: str, rows: DataFrame) -> DataFrame:
     )
 
 
-def mark(frame: DataFrame) -> Mark:
+def marks(frame: DataFrame) -> Marks:
     """Of a batch of outcomes. All of them are made for it: Spark's state is only then that of this batch."""
-    count, first, last = frame.agg(F.sum("count"), F.min("first"), F.max("last")).collect()[0]
-    return Mark(count or 0, first or "", last or "")
+    return joined(decode_marks(bytes(row.marks)) for row in frame.select("marks").collect())

@@ -23,7 +23,7 @@ from penstock.scripts.calling import Kept, Stale, call, error_text
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import NO_SCRIPT
 from penstock.spark.scripting.batchstore import Batch, BatchStore
-from penstock.spark.scripting.results import Mark, Result, encode, mark_of
+from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined, marks_of
 from penstock.spark.scripting.rows import RowMessage, messages
 from penstock.store import layout as L
 from penstock.store import rig
@@ -32,17 +32,16 @@ from penstock.store.files import Clock
 from penstock.store.options import DELETE, Options
 from penstock.timequeue.answers import DATA_BYTES_LEAST, share_of
 from penstock.timequeue.arguments import BUSY_S
+from penstock.timequeue.retries import text_of
 
 LOOKED_UP = 500  # messages whose contexts are read together
 PART = "penstock_part"  # the column that says which part of the keys a row is of
 
-OUTPUT = "part int, count long, first string, last string, results binary"
+OUTPUT = "part int, marks binary, results binary"
 _ARROW = pa.schema(
     [
         pa.field("part", pa.int32()),
-        pa.field("count", pa.int64()),
-        pa.field("first", pa.string()),
-        pa.field("last", pa.string()),
+        pa.field("marks", pa.binary()),
         pa.field("results", pa.binary()),
     ]
 )
@@ -77,7 +76,7 @@ class Caller:
             return kept, None
         except (Exception, SystemExit) as error:
             dead = isinstance(error, NoScript) and self._home(message).dead_letter != DELETE
-            text = error_text(error)
+            text = text_of(error_text(error))
             return kept, Result(message.queue, message.id, error=text, reason=NO_SCRIPT if dead else None)
 
     def _check_answer(self, message: RowMessage, size_bytes: int) -> None:
@@ -116,8 +115,7 @@ class Task:
         runs = (run for batch in batches for run in _runs(batch))
         for part, some in itertools.groupby(runs, key=lambda run: run[0]):
             done = self._run(part, itertools.chain.from_iterable(messages(rows) for _, rows in some))
-            mark = done.mark
-            values = [[part], [mark.count], [mark.first], [mark.last], [done.results]]
+            values = [[part], [encode_marks(done.marks)], [done.results]]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(value, type=field.type) for value, field in zip(values, _ARROW, strict=True)], schema=_ARROW
             )
@@ -128,21 +126,21 @@ class Task:
             if last is None or last.serial < self._serial:
                 done, contexts = self._work(store, rows)
                 last = store.keep_batch(done, contexts, time.time_ns() // 1000)
-                mark = done.mark
+                marks = done.marks
             else:
-                mark = mark_of(message.id for message in rows)
-            if (last.serial, last.mark) != (self._serial, mark):
-                raise differ(self._parts[part], f"batch {self._serial}", mark, last)
+                marks = marks_of(rows)
+            if (last.serial, last.marks) != (self._serial, marks):
+                raise differ(self._parts[part], f"batch {self._serial}", marks, last)
             return last
 
     def _work(self, store: BatchStore, rows: Iterator[RowMessage]) -> tuple[Batch, dict[str, Kept | None]]:
         contexts: dict[str, Kept | None] = {}  # those that were looked for
         changed: set[str] = set()
         results: list[Result] = []
-        mark = Mark()
+        marks: Marks = {}
         with contextlib.closing(Caller(self._app, self._root)) as caller:
             while some := list(itertools.islice(rows, LOOKED_UP)):
-                mark = mark.joined(mark_of(message.id for message in some))
+                marks = joined([marks, marks_of(some)])
                 _look_up(store, contexts, some)
                 for message in some:
                     key = message.key or ""
@@ -154,7 +152,7 @@ class Task:
                     if result is not None:
                         results.append(result)
                 rig.effect(rig.WRITE, "a task's messages")
-        return Batch(self._serial, mark, encode(results)), {key: contexts[key] for key in changed}
+        return Batch(self._serial, marks, encode(results)), {key: contexts[key] for key in changed}
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -173,14 +171,14 @@ def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable
     contexts.update(store.contexts(new))
 
 
-def differ(path: str | os.PathLike[str], what: str, mark: Mark, stored: Batch) -> PenstockError:
+def differ(path: str | os.PathLike[str], what: str, marks: Marks, stored: Batch) -> PenstockError:
     """A batch that is stored is passed over when it comes again. If other messages came, they would be lost."""
     return PenstockError(
-        f"{path}: {what} has {_said(mark)}, but batch {stored.serial} is stored already, with {_said(stored.mark)}: "
+        f"{path}: {what} has {_said(marks)}, but batch {stored.serial} is stored already, with {_said(stored.marks)}: "
         f"the checkpoint is older than the contexts, or a claim was released. Nothing was done; what to do: "
         f"docs/scripts-on-spark.md#when-checkpoint-and-contexts-disagree"
     )
 
 
-def _said(mark: Mark) -> str:
-    return f"{mark.count} messages from {mark.first} to {mark.last}" if mark.count else "no messages"
+def _said(marks: Marks) -> str:
+    return ", ".join(f"{mark.count} messages from {mark.first} to {mark.last}" for mark in marks.values()) or "none"

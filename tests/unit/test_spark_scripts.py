@@ -1,0 +1,158 @@
+"""Scripts on Spark, without Spark itself (tests/spark/fakespark.py): new checkpoints, two drivers, odd errors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import PenstockError, QueueBusy
+from penstock.scripts import App
+
+pytest.importorskip("pyspark")
+from penstock.scripts.folder import DriverLock, Folder
+from penstock.spark.scripting.batchstore import Batch, BatchStore
+from penstock.spark.scripting.place import SLOT, Place
+from penstock.spark.scripting.results import Mark
+from tests.spark.fakespark import FakeSpark
+
+SMALL: dict[str, Any] = {"depth": 64, "data_bytes": 64 << 10, "durability": "relaxed"}
+
+
+class Counting:
+    """An app that adds up, with a macro queue of two queues, or one of them, as its input."""
+
+    def __init__(self, root: Path, input: str) -> None:
+        self.root = root
+        self.calls: list[Any] = []
+        self.bad: set[Any] = set()
+        self.app = App("counting", input=input)
+        with penstock.QueueManager(root) as manager:
+            for name in ("one", "two"):
+                manager.create(name, **SMALL)
+            manager.create("out", **{**SMALL, "depth": 256})
+            manager.create_macro("all", ["one", "two"])
+
+        @self.app.script("n")
+        def n(context: Any, message: Any) -> None:
+            self.calls.append(message.body)
+            if message.body in self.bad:
+                raise ValueError("down")
+            context.state["sum"] = context.state.get("sum", 0) + message.body
+            context.put(message.body, to="out")
+
+    def put(self, queue: str, *bodies: int) -> None:
+        with penstock.open(self.root / queue) as opened:
+            opened.put_many(bodies, type="n", key="a")
+
+    def driver(self, **options: Any) -> FakeSpark:
+        return FakeSpark(self.app, self.root, **options)
+
+    def out(self) -> list[Any]:
+        with penstock.open(self.root / "out") as queue:
+            return sorted(message.body for message in queue.browse())
+
+
+@pytest.mark.parametrize("input", ["one", "all"])
+def test_with_a_new_checkpoint_the_batch_that_was_done_last_is_not_done_again(tmp_path: Path, input: str) -> None:
+    counting = Counting(tmp_path, input)
+    counting.put("one", 1, 2, 3)
+    first = counting.driver()
+    while not counting.calls:
+        assert first.batch()
+    first.lose_checkpoint()  # its claim is still open
+    counting.put("one", 4)
+    counting.driver(query="new").run()
+    assert sorted(counting.calls) == counting.out() == [1, 2, 3, 4]
+    assert dict(counting.app.contexts(tmp_path)) == {"a": {"sum": 10}}
+
+
+def test_a_batch_of_several_queues_may_come_in_pieces_with_a_new_checkpoint(tmp_path: Path) -> None:
+    counting = Counting(tmp_path, "all")
+    counting.put("one", 1, 2, 3)
+    counting.put("two", 4, 5, 6)
+    first = counting.driver()
+    while len(counting.calls) < 6:
+        assert first.batch()
+    first.lose_checkpoint()
+    counting.put("one", 7)
+    counting.driver(query="new", max_rows=4).run()
+    assert sorted(counting.calls) == counting.out() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_message_in_the_slot_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    counting = Counting(tmp_path, "one")
+    counting.bad = {1, 3}
+    counting.put("one", 1, 2, 3)
+    first = counting.driver()
+    first.run()
+    counting.bad.clear()
+    counting.put("one", 4)  # where 2 was
+    time.sleep(1.1)  # 1 and 3 are due again
+    first.lose_checkpoint()
+    counting.driver(query="new").run()
+    assert counting.out() == [1, 2, 3, 4] and counting.calls == [1, 2, 3, 4, 1, 3]
+
+
+def test_an_error_that_is_not_utf_8_is_a_failure_like_any_other(tmp_path: Path) -> None:
+    counting = Counting(tmp_path, "one")
+
+    @counting.app.script("odd")
+    def odd(context: Any, message: Any) -> None:
+        raise ValueError("\udcff" * 5000)
+
+    with penstock.open(tmp_path / "one") as queue:
+        queue.put(1, type="odd", key="a", max_attempts=1)
+        counting.driver().run()
+        assert queue.qsize() == queue.stats().claimed == 0
+    with penstock.open(tmp_path / "one.dead") as letters:
+        (letter,) = letters.browse()
+        assert str(letter.error).startswith("ValueError: ?")
+
+
+def test_one_driver_at_a_time_has_the_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting(tmp_path, "one")
+    counting.put("one", 1)
+    driver = counting.driver()
+    monkeypatch.setattr("penstock.spark.scripting.batches.BUSY_S", 0.1)
+    with contextlib.closing(DriverLock(Folder(tmp_path, "counting"))) as lock:
+        lock.take(0.0)
+        with pytest.raises(QueueBusy, match="another driver"):
+            driver.batch()
+    driver.run()
+    assert counting.out() == [1]
+
+
+def test_a_driver_that_was_overtaken_stores_nothing(tmp_path: Path) -> None:
+    counting = Counting(tmp_path, "one")
+    counting.put("one", 1)
+    counting.driver().run()
+    place = Place(tmp_path, "counting")
+    with contextlib.closing(BatchStore(place.driver, busy_s=1)) as store:
+        before = store.batch()
+        with pytest.raises(PenstockError, match="another driver has stored batch 1"):
+            late = Batch(1, {"q": Mark(1, "a", "a", 1, 1)}, b"", "query", 0)
+            store.post_batch(late, SLOT, [], 0, lambda _: (1, 1))
+        assert store.batch() == before and before is not None and before.serial == 1
+
+
+def test_more_follow_ups_than_fit_wait_for_room_in_the_input(tmp_path: Path) -> None:
+    counting = Counting(tmp_path, "one")
+
+    @counting.app.script("many")
+    def many(context: Any, message: Any) -> None:
+        for n in range(100):
+            context.put(n, type="n")
+
+    with penstock.open(tmp_path / "one") as queue:
+        queue.put("go", type="many", key="a")
+        deadline = time.monotonic() + 30
+        while len(counting.calls) < 100:
+            assert time.monotonic() < deadline
+            counting.driver().run()
+            time.sleep(0.1)
+        assert counting.calls == list(range(100))
