@@ -159,7 +159,7 @@ def test_the_command_line_runs_an_app_on_spark_and_tells_of_each_batch(needs_jav
     assert driver.process.wait(60) == 130, driver.said()
     said = [json.loads(each) for each in driver.said().splitlines() if each.startswith("{")]
     assert said and {each["event"] for each in said} == {"batch"} and sum(each["messages"] for each in said) >= 14
-    assert "Traceback" not in driver.said()
+    assert "penstock/cli" not in driver.said(), "a trace of ours; Spark's own processes may leave one when they end"
     shop.judge()
 
 
