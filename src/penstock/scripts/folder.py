@@ -51,10 +51,10 @@ def publisher_of(app: str, slot: int) -> str:
 class Folder:
     """The folder of one app."""
 
-    def __init__(self, root: Path, app: str) -> None:
+    def __init__(self, root: Path, app: str, folder: str = SCRIPTS) -> None:
         self.app = check_name(app)
         self.root = root
-        self.path = root / SCRIPTS / app
+        self.path = root / folder / app
         self.store = self.path / STORE
 
     def require_root(self) -> None:

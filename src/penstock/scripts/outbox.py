@@ -27,8 +27,16 @@ log = logging.getLogger("penstock")
 class Outbox:
     """What one worker puts, for itself and for those that died."""
 
-    def __init__(self, app: str, store: Store, targets: Targets, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        app: str,
+        store: Store,
+        targets: Targets,
+        now_us: Callable[[], int],
+        publisher: Callable[[str, int], str] = publisher_of,
+    ) -> None:
         self._app = app
+        self._publisher = publisher
         self._store = store
         self._targets = targets
         self._now_us = now_us
@@ -65,7 +73,7 @@ class Outbox:
 
     def _put(self, row: Row) -> None:
         drafts = [draft_of(each.message) for each in row.messages]
-        publisher = publisher_of(self._app, row.slot)
+        publisher = self._publisher(self._app, row.slot)
         ids = self._targets.open(row.queue).put_once(publisher, row.number, drafts, durability="commit")
         self._store.published(row, ids)
 

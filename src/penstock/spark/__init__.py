@@ -9,6 +9,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.spark.outcomes import history
+    from penstock.spark.pipelines.pipeline import Pipeline
     from penstock.spark.schema import json_body, text_body
     from penstock.spark.scripting.contexts import contexts, move_contexts
     from penstock.spark.scripting.query import run_scripts
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PenstockDataSource",
+    "Pipeline",
     "contexts",
     "history",
     "json_body",
@@ -28,6 +30,7 @@ __all__ = [
 
 _WHERE = {
     "PenstockDataSource": "source",
+    "Pipeline": "pipelines.pipeline",
     "contexts": "scripting.contexts",
     "history": "outcomes",
     "json_body": "schema",

@@ -11,13 +11,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock.errors import PenstockError, QueueFull
 from penstock.manager import QueueManager
-from penstock.scripts import App
 from penstock.scripts.folder import DriverLock
 from penstock.scripts.outbox import Outbox
 from penstock.scripts.store import Row
@@ -37,13 +36,26 @@ LOOK_S = 0.5
 
 Outcomes = Callable[[int, set[str]], Any]
 
+
+class Named(Protocol):
+    """What of an app is asked for here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def input(self) -> str: ...
+
+
 log = logging.getLogger("penstock")
 
 
 class Batches:
     """Those of one query: what ``foreachBatch`` is given."""
 
-    def __init__(self, app: App[Any], place: Place, receiver: str, retry_delay: float | None, wait_s: float) -> None:
+    stores = BatchStore
+    what = "its script"  # that failed, for the log
+
+    def __init__(self, app: Named, place: Place, receiver: str, retry_delay: float | None, wait_s: float) -> None:
         self._app = app
         self._place = place
         self._receiver = receiver
@@ -88,11 +100,14 @@ class Batches:
         clock = Clock()
         with contextlib.ExitStack() as opened:
             with self._place.folder.alone(BUSY_S):
-                store = opened.enter_context(contextlib.closing(BatchStore(self._place.driver, busy_s=BUSY_S)))
+                store = opened.enter_context(contextlib.closing(self.stores(self._place.driver, busy_s=BUSY_S)))
             manager = opened.enter_context(QueueManager(self._place.folder.root))
             self._targets = opened.enter_context(contextlib.closing(Targets(manager, self._app.input, clock)))
-            yield store, Outbox(self._app.name, store, self._targets, clock.wall_us)
+            yield store, self._outbox(store, self._targets, clock.wall_us)
             store.tidy()
+
+    def _outbox(self, store: BatchStore, targets: Targets, now_us: Callable[[], int]) -> Outbox:
+        return Outbox(self._app.name, store, targets, now_us)
 
     def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
         """Run it. A new checkpoint takes what is open first, which may be the last batch of the one before it, or a
@@ -104,7 +119,7 @@ class Batches:
         known = {queue: mark for queue, mark in there.items() if pending.get(queue) == mark}
         results: list[Result] = []
         marks = [known]
-        for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row.part):
+        for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row["part"]):
             marks.append(decode_marks(bytes(row["marks"])))
             results += decode(bytes(row["results"]))
         pending = {queue: mark for queue, mark in pending.items() if queue not in there}
@@ -137,11 +152,16 @@ class Batches:
         store.tidy()
 
     def _is_for_input(self, left: list[Row], outbox: Outbox) -> bool:
-        homes = {queue._mine().options.uuid for queue in homes_of(self._targets.open(self._app.input))}
+        homes = {
+            queue._mine().options.uuid for name in self._inputs() for queue in homes_of(self._targets.open(name))
+        }
         return all(
             isinstance(outbox.stuck.get(row.queue), QueueFull) and self._targets.uuid(row.queue) in homes
             for row in left
         )
+
+    def _inputs(self) -> list[str]:
+        return [self._app.input]
 
     def _put_later(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -175,7 +195,7 @@ class Batches:
         if result.answer is not None:
             return Answered(result.id, *result.answer)
         assert result.error is not None
-        log.warning("%s: its script failed: %s", result.id, " ".join(result.error.split()))
+        log.warning("%s: %s failed: %s", result.id, self.what, " ".join(result.error.split()))
         if result.reason is not None:
             return Dead(result.id, result.reason, result.error)
         return Failed(result.id, result.error, self._retry_delay, RETRY_S)

@@ -58,10 +58,7 @@ def run_scripts(
     place = Place(root, app.name)
     place.folder.require_root()
     spark = spark or session(app.name)
-    cores = spark.sparkContext.defaultParallelism
-    with contextlib.nullcontext() if place.folder.is_on_spark else place.nobody_works():
-        _refuse_contexts_of_workers(place.folder)
-        settings = place.settle_on(engine, partitions, app.input, cores)
+    settings = settled(place, engine, partitions, app.input, spark.sparkContext.defaultParallelism)
     receiver = f"scripts.{app.name}"
     batches = Batches(app, place, receiver, delay_s, wait_s)
     batches.put_left()
@@ -70,6 +67,13 @@ def run_scripts(
     made = _in_parts(app, place, settings, rows, batches) if engine == PARTS else _stateful(app, place, rows, batches)
     writer = made.option("checkpointLocation", str(place.checkpoint)).queryName(f"scripts.{app.name}")
     return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def settled(place: Place, engine: str, partitions: int | None, input: str, cores: int) -> Settings:
+    """How the contexts of an app are kept, from the first time on."""
+    with contextlib.nullcontext() if place.folder.is_on_spark else place.nobody_works():
+        _refuse_contexts_of_workers(place.folder)
+        return place.settle_on(engine, partitions, input, cores)
 
 
 def _refuse_contexts_of_workers(folder: Folder) -> None:
@@ -94,18 +98,23 @@ def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, 
     def each(frame: DataFrame, number: int) -> None:
         def outcomes(serial: int, known: set[str]) -> DataFrame:
             rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
-            # The same hash that Spark partitions by: a task has one part.
-            part_of = F.expr(f"pmod(hash(key), {settings.partitions})")
-            parted = rows.withColumn(PART, part_of).repartition(settings.partitions, "key")
-            ordered = parted.sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
-            return ordered.mapInArrow(Task(app, root, files, serial), OUTPUT)
+            return called(rows, app, root, files, serial)
 
-        batches.run(number, outcomes, lambda: _marks(frame))
+        batches.run(number, outcomes, lambda: marks_in(frame))
 
     return rows.writeStream.foreachBatch(each)
 
 
-def _marks(frame: DataFrame) -> Marks:
+def called(rows: DataFrame, app: App[Any], root: str, files: list[str], serial: int) -> DataFrame:
+    """What the scripts of a batch's messages come to, with their contexts in these files."""
+    parts = len(files)
+    # The same hash that Spark partitions by: a task has one part.
+    parted = rows.withColumn(PART, F.expr(f"pmod(hash(key), {parts})")).repartition(parts, "key")
+    ordered = parted.sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
+    return ordered.mapInArrow(Task(app, root, files, serial), OUTPUT)
+
+
+def marks_in(frame: DataFrame) -> Marks:
     figures = (F.count("*"), F.min("id"), F.max("id"), F.sum("number"), F.sum("attempts"))
     return {queue: Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
 

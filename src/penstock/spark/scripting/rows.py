@@ -94,12 +94,12 @@ class RowMessage:
 
 def messages(batch: pa.RecordBatch) -> Iterator[RowMessage]:
     """Of a batch whose columns are ours."""
-    columns = [_values(batch.column(field.name)) for field in COLUMNS]
+    columns = [values(batch.column(field.name)) for field in COLUMNS]
     return (RowMessage(*row) for row in zip(*columns, strict=True))
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """Times as microseconds: a script hardly ever asks."""
+def values(column: pa.Array) -> list[Any]:
+    """Of a column; times as microseconds: a script hardly ever asks."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
     return column.to_pylist()

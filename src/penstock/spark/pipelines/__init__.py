@@ -1,0 +1,1 @@
+"""Pipelines: source queues, steps, and sink queues and tables, as one streaming query. See docs/pipelines.md."""

@@ -1,0 +1,217 @@
+"""Owns the driver's side of a pipeline's batch: what its tasks came to is written down with one transaction, then it is
+put, written to tables, and said of the messages. With a script, what comes before it is written down first: a function
+that is called again may come to something else. Each step can be done again. Never calls a function.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.scripts.outbox import Outbox
+from penstock.spark.pipelines.definition import Definition
+from penstock.spark.pipelines.place import PipelinePlace, receiver_of
+from penstock.spark.pipelines.tasks import SCRIPT, WHOSE, Beside, Limits, decode_beside, encode_beside, packed, unpacked
+from penstock.spark.scripting.batches import Batches, Outcomes
+from penstock.spark.scripting.batchstore import Batch, BatchStore
+from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined
+
+Write = Callable[[str, int, Any], None]  # a table's column, the batch's serial number, its rows
+RunScript = Callable[[Any, int], Iterable[Result]]  # rows, the batch's serial number
+
+log = logging.getLogger("penstock")
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What the tasks of a batch came to."""
+
+    marks: Marks
+    results: bytes
+    beside: bytes
+
+
+class Counts(msgspec.Struct):
+    """Of a batch: what became of its messages."""
+
+    messages: int = 0
+    put: int = 0  # messages into sinks
+    rows: int = 0  # of tables
+    failed: int = 0  # they come again
+    dead: int = 0
+
+
+class PipelineStore(BatchStore):
+    """The driver's store: the last batch, what is to be put, and rows that are not in their tables yet."""
+
+    schema = (
+        BatchStore.schema
+        + """
+CREATE TABLE IF NOT EXISTS beside (serial INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS staged (serial INTEGER PRIMARY KEY, data BLOB NOT NULL);
+"""
+    )
+
+    coming: Beside = {}  # what is to be stored beside the next batch
+
+    def _note(self, batch: Batch) -> None:
+        super()._note(batch)
+        self._db.execute("DELETE FROM staged")
+        if self.coming:
+            self._db.execute("INSERT INTO beside VALUES (?, ?)", (batch.serial, encode_beside(self.coming)))
+
+    def beside(self) -> list[tuple[int, Beside]]:
+        with self._told():
+            found = self._db.execute("SELECT serial, data FROM beside ORDER BY serial")
+            return [(serial, decode_beside(data)) for serial, data in found]
+
+    def written(self, serial: int) -> None:
+        with self._told(), self._transaction():
+            self._db.execute("DELETE FROM beside WHERE serial = ?", (serial,))
+
+    def staged(self, serial: int) -> Collected | None:
+        with self._told():
+            found = self._db.execute("SELECT data FROM staged WHERE serial = ?", (serial,)).fetchone()
+        return None if found is None else msgspec.msgpack.decode(found[0], type=Collected)
+
+    def stage(self, serial: int, collected: Collected) -> None:
+        with self._told(), self._transaction():
+            self._db.execute("DELETE FROM staged")
+            self._db.execute("INSERT INTO staged VALUES (?, ?)", (serial, msgspec.msgpack.encode(collected)))
+
+
+class PipelineBatches(Batches):
+    """Those of one pipeline."""
+
+    stores = PipelineStore
+    what = "the pipeline"
+
+    def __init__(self, definition: Definition, place: PipelinePlace, write: Write, run_script: RunScript | None) -> None:
+        super().__init__(definition, place, receiver_of(definition.name), definition.retry_delay, definition.wait)
+        self._definition = definition
+        self._write = write
+        self._run_script = run_script
+        self.counts: dict[int, Counts] = {}  # of the last batches, by Spark's numbers
+
+    def run(self, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> None:
+        self._counted = Counts()
+        super().run(number, outcomes, marked)
+        self.counts[number] = self._counted
+        while len(self.counts) > 200:
+            del self.counts[min(self.counts)]
+
+    def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
+        assert isinstance(store, PipelineStore)
+
+        def collected(serial: int, known: set[str]) -> Any:
+            found = self._staged(store, serial, known, marked)
+            return _Rows([self._decided(store, serial, found or self._collect(store, serial, outcomes(serial, known)))])
+
+        return super()._work(store, number, collected, marked)
+
+    def _decided(self, store: PipelineStore, serial: int, found: Collected) -> dict[str, Any]:
+        """As one row of tasks, with what the script came to. Rows of tables are left with the store."""
+        results, beside = decode(found.results), decode_beside(found.beside)
+        rows = beside.pop(SCRIPT, None)
+        if rows is not None:
+            results, beside = self._with_script(results, beside, unpacked(rows), serial)
+        store.coming = beside
+        self._count(found.marks, results, beside)
+        return {"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}
+
+    def _staged(
+        self, store: PipelineStore, serial: int, known: set[str], marked: Callable[[], Marks]
+    ) -> Collected | None:
+        """What these messages came to before the script, if a driver was killed since: the script was run for some of
+        them, perhaps, and must get the same."""
+        staged = store.staged(serial)
+        if staged is None:
+            return None
+        there = {queue: mark for queue, mark in marked().items() if queue not in known}
+        return staged if staged.marks == there else None
+
+    def _collect(self, store: PipelineStore, serial: int, outcomes: Any) -> Collected:
+        marks: list[Marks] = []
+        results: list[Result] = []
+        beside: Beside = {}
+        for row in sorted(outcomes.collect(), key=lambda row: row["part"]):
+            marks.append(decode_marks(bytes(row["marks"])))
+            results += decode(bytes(row["results"]))
+            for name, several in decode_beside(bytes(row["beside"])).items():
+                beside.setdefault(name, []).extend(several)
+        found = Collected(joined(marks), encode(results), encode_beside(beside))
+        if self._run_script is not None and found.marks:
+            store.stage(serial, found)
+        return found
+
+    def _with_script(
+        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int
+    ) -> tuple[list[Result], Beside]:
+        """What the script came to counts, too: a message that it failed has put nothing before it either."""
+        assert self._run_script is not None
+        limits = Limits(self._definition.max_attempts)
+        attempts = dict(zip(_keys(rows, ("queue", "id")), rows.column("attempts").to_pylist(), strict=True))
+        by_message = {(each.queue, each.id): each for each in results}
+        failed = set()
+        for each in self._run_script(rows, serial):
+            key = each.queue, each.id
+            if each.error is not None:
+                failed.add(key)
+                again = each if each.reason else limits.failed(*key, attempts[key], each.error)
+                by_message[key] = again
+            else:
+                before = by_message[key].posts if key in by_message else []
+                by_message[key] = msgspec.structs.replace(each, posts=[*before, *each.posts])
+        if failed:
+            beside = {name: kept for name, several in beside.items() if (kept := _without(several, failed))}
+        return list(by_message.values()), beside
+
+    def _count(self, marks: Marks, results: list[Result], beside: Beside) -> None:
+        self._counted = Counts(
+            sum(mark.count for mark in marks.values()),
+            sum(len(each.posts) for each in results),
+            sum(unpacked(several).num_rows for several in beside.values()),
+            sum(each.error is not None and each.reason is None for each in results),
+            sum(each.reason is not None for each in results),
+        )
+
+    # ------------------------------------------------------------ putting, and writing
+
+    def _outbox(self, store: BatchStore, targets: Any, now_us: Callable[[], int]) -> Outbox:
+        return Outbox(self._definition.name, store, targets, now_us, lambda name, slot: receiver_of(name))
+
+    def _put(self, store: BatchStore, outbox: Outbox) -> None:
+        """Also rows that are stored and may not be in their tables."""
+        assert isinstance(store, PipelineStore)
+        super()._put(store, outbox)
+        for serial, beside in store.beside():
+            for column, several in beside.items():
+                self._write(column, serial, unpacked(several).drop_columns(list(WHOSE)))
+            store.written(serial)
+
+    def _inputs(self) -> list[str]:
+        return self._definition.sources
+
+
+class _Rows(list[Any]):
+    """What a DataFrame of outcomes is to the driver."""
+
+    def collect(self) -> list[Any]:
+        return list(self)
+
+
+def _keys(rows: pa.Table, columns: tuple[str, str]) -> list[tuple[str, str]]:
+    first, second = (rows.column(name).to_pylist() for name in columns)
+    return list(zip(first, second, strict=True))
+
+
+def _without(several: list[bytes], failed: set[tuple[str, str]]) -> list[bytes]:
+    """Rows of a table but those of messages that failed."""
+    rows = unpacked(several)
+    kept = [n for n, key in enumerate(_keys(rows, WHOSE)) if key not in failed]
+    if not kept:
+        return []
+    return [packed(batch) for batch in rows.take(pa.array(kept)).combine_chunks().to_batches()]

@@ -1,0 +1,175 @@
+"""Owns calls of a function in a process of its own: with retries, and with time limits that hold. A call past its limit
+ends with its process, which is started anew; so does one that ends its process itself. Never decides what becomes of a
+message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.spark.pipelines import child as C
+
+START_S = 60.0  # for a process to begin and import the function
+
+
+class Function(msgspec.Struct, frozen=True):
+    """What is called, and how."""
+
+    function: str | bytes  # module:name, or pickled
+    called: str  # for people
+    retries: int
+    retry_wait_s: float
+    time_limit_s: float | None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Of one call."""
+
+    result: Any = None
+    error: str | None = None
+
+
+class Caller:
+    """A process for one function."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._process: subprocess.Popen[bytes] | None = None
+        self._commands: Connection
+        self._answers: Connection
+
+    def calls(self, several: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
+        """An answer for each, in order."""
+        answered = False
+        try:
+            yield from self._all_answers(several)
+            answered = True
+        finally:
+            if not answered:  # its further answers would be taken for those of the next calls
+                self.close()
+
+    def _all_answers(self, several: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
+        done, tries = 0, self._function.retries + 1
+        while done < len(several):
+            self._send(several[done:], tries)
+            for answer in self._served(tries):
+                if isinstance(answer, int):  # the process is lost: so many tries has its call left
+                    tries = answer
+                    break
+                yield answer
+                done += 1
+                tries = self._function.retries + 1
+                if done == len(several):
+                    return
+
+    def _served(self, tries: int) -> Iterator[Answer | int]:
+        """Answers, as they come; in the end, if the process is lost, the tries that its call has left."""
+        left = tries
+        pause_s = 0.0
+        while True:
+            kind, value = self._receive(self._function.time_limit_s, pause_s)
+            pause_s = 0.0
+            if kind == C.DONE:
+                yield Answer(value)
+                left = self._function.retries + 1
+            elif kind == C.AGAIN:
+                left -= 1
+                pause_s = self._function.retry_wait_s
+            elif kind == C.FAILED:
+                yield Answer(error=value)
+                left = self._function.retries + 1
+            else:
+                left -= 1
+                if left < 1:
+                    yield Answer(error=value)
+                    left = self._function.retries + 1
+                else:
+                    time.sleep(self._function.retry_wait_s)
+                yield left
+                return
+
+    def _receive(self, limit_s: float | None, pause_s: float) -> tuple[str, Any]:
+        """The next answer; what became of the process, if there is none."""
+        try:
+            if limit_s is not None and not self._answers.poll(limit_s + pause_s):
+                self.close()
+                return "late", f"TimeoutError: {self._function.called} took longer than {limit_s:g} s"
+            kind, value = self._answers.recv()
+            return kind, value
+        except (EOFError, ConnectionError):
+            return "lost", f"{self._function.called}: {self._ending()}"
+
+    def _ending(self) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        self.close()
+        return f"it ended its process, by signal {-code}" if code < 0 else f"it ended its process, with code {code}"
+
+    def _send(self, several: Sequence[tuple[Any, ...]], first_tries: int) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._start()
+        given = (several, first_tries, self._function.retries + 1, self._function.retry_wait_s)
+        try:
+            self._commands.send(given)
+        except ConnectionError:  # it has gone since
+            self.close()
+            self._start()
+            self._commands.send(given)
+
+    def _start(self) -> None:
+        theirs_in, self._commands = Pipe(duplex=False)
+        self._answers, theirs_out = Pipe(duplex=False)
+        numbers = (theirs_in.fileno(), theirs_out.fileno())
+        with theirs_in, theirs_out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.spark.pipelines.child", *map(str, numbers)],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=numbers,
+                process_group=0,
+            )
+        try:
+            self._commands.send((self._function.function, sys.path))
+            if not self._answers.poll(START_S):
+                self.close()
+                raise PenstockError(f"{self._function.called}: its process did not begin within {START_S:g} s")
+            kind, said = self._answers.recv()
+        except (EOFError, ConnectionError):
+            raise PenstockError(f"{self._function.called}: {self._ending()} before it could be called") from None
+        if kind != C.READY:
+            self.close()
+            raise PenstockError(f"{self._function.called} cannot be called: {said}")
+
+    def close(self) -> None:
+        """What it does at the moment does not go on, nor do the processes that it started."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._commands.close()
+        self._answers.close()
+        self._process = None
+
+
+_callers: dict[Function, Caller] = {}
+
+
+def caller_of(function: Function) -> Caller:
+    """One for each function in a process: Spark's workers live longer than their tasks."""
+    if function not in _callers:
+        _callers[function] = Caller(function)
+    return _callers[function]

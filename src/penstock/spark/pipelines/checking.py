@@ -1,0 +1,174 @@
+"""Owns what is wrong with a pipeline outside of its definition: queues that are not there, functions that cannot be
+imported, an app that does not fit. Looks, and changes nothing. Never asks Spark: that is ``plan.py``'s.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import Misuse, PenstockError
+from penstock.manager import QueueManager
+from penstock.manager.managed import ManagedQueue
+from penstock.scripts import App
+from penstock.scripts.calling import error_text
+from penstock.spark import finding
+from penstock.spark import options as O
+from penstock.spark.pipelines import definition as D
+from penstock.spark.pipelines.child import found
+from penstock.spark.pipelines.place import PipelinePlace, receiver_of
+
+FORMATS = ("parquet", "orc", "json", "csv", "avro")  # of files: those in a folder of their own can be written again
+
+
+def mistakes_of(definition: D.Definition) -> list[D.Mistake]:
+    """All that can be seen without Spark; first what the definition alone shows."""
+    own = D.mistakes_of(definition)
+    if own:
+        return own
+    root = Path(definition.root)
+    if not root.is_dir():
+        return [D.Mistake(f"{root}: there is no such folder of queues", option="root")]
+    return [*_sources(definition), *_options(definition), *_settled(definition), *_steps(definition)]
+
+
+def _sources(definition: D.Definition) -> Iterator[D.Mistake]:
+    homes: dict[str, str] = {}
+    for source in definition.sources:
+        try:
+            path = finding.path_of({"path": None, "root": definition.root, "queue": source})
+            for home in finding.queues_of(path):
+                if home in homes:
+                    yield D.Mistake(f"{source} and {homes[home]} have the queue {home} both", option="sources")
+                homes[home] = source
+        except (PenstockError, OSError) as error:
+            yield D.Mistake(_line(error), option="sources")
+
+
+def source_options(definition: D.Definition, source: str) -> dict[str, str]:
+    """What the stream of a source is read with."""
+    return {
+        "root": definition.root,
+        "queue": source,
+        "receiver": receiver_of(definition.name),
+        "maxRows": str(definition.max_rows),
+        **definition.options,
+    }
+
+
+def _options(definition: D.Definition) -> Iterator[D.Mistake]:
+    taken = {"path", "root", "queue", "receiver", "maxrows", "claimtimeout"}
+    ours = [name for name in definition.options if name.lower() in taken]
+    if ours:
+        yield D.Mistake(f"{', '.join(ours)}: that is the pipeline's to say", option="options")
+        return
+    try:
+        O.parse(source_options(definition, definition.sources[0]), O.STREAM)
+    except Misuse as error:
+        yield D.Mistake(_line(error), option="options")
+
+
+def _settled(definition: D.Definition) -> Iterator[D.Mistake]:
+    try:
+        before = PipelinePlace(definition.root, definition.name).noted()
+        if before is not None and before.sources != definition.sources:
+            yield D.Mistake(
+                f"the pipeline was begun with {', '.join(before.sources)}; see docs/pipelines.md#other-sources",
+                option="sources",
+            )
+    except PenstockError as error:
+        yield D.Mistake(_line(error))
+
+
+def _steps(definition: D.Definition) -> Iterator[D.Mistake]:
+    tables: dict[str, str] = {}
+    writes: str | None = None
+    with QueueManager(definition.root) as manager:
+        for step, called in zip(definition.steps, definition.titles(), strict=True):
+            if isinstance(step, D.Put):
+                yield from _sink(manager, step.put, called, "put")
+            elif isinstance(step, D.Route):
+                for choice in step.route:
+                    yield from _sink(manager, choice.to, called, "route")
+                if step.otherwise is not None:
+                    yield from _sink(manager, step.otherwise, called, "otherwise")
+            elif isinstance(step, D.Table):
+                yield from _table(step, called, tables)
+            elif isinstance(step, D.Call):
+                yield from _function(step.call, called, "call")
+            elif isinstance(step, D.Group):
+                yield from _function(step.group, called, "group")
+                if writes is not None:
+                    yield D.Mistake(f"a group comes before what is written: {writes}", called)
+            elif isinstance(step, D.Script):
+                yield from _app(definition, step, called)
+            if isinstance(step, D.Put | D.Route | D.Table):
+                writes = called
+
+
+def _sink(manager: QueueManager, name: str, called: str, option: str) -> Iterator[D.Mistake]:
+    try:
+        queue: ManagedQueue
+        with manager.open(name, relationship="producer") as queue:
+            queue._gate.check("put_once")
+    except (PenstockError, OSError) as error:
+        yield D.Mistake(_line(error), called, option)
+
+
+def _table(step: D.Table, called: str, tables: dict[str, str]) -> Iterator[D.Mistake]:
+    if step.format not in FORMATS:
+        yield D.Mistake(f"must be one of {', '.join(FORMATS)}, not {step.format!r}", called, "format")
+    place = step.table if "://" in step.table else os.path.abspath(step.table)
+    if place in tables:
+        yield D.Mistake(f"{tables[place]} writes there already: {place}", called, "table")
+    tables[place] = called
+    if "://" not in place and os.path.exists(place) and not os.path.isdir(place):
+        yield D.Mistake(f"{place} is not a folder", called, "table")
+
+
+def _function(function: D.Function, called: str, option: str) -> Iterator[D.Mistake]:
+    try:
+        D.check_function(_imported(function))
+    except (Exception, SystemExit) as error:  # whatever an import does
+        yield D.Mistake(_cannot(function, error), called, option)
+
+
+def app_of(step: D.Script) -> App[Any]:
+    found_app = _imported(step.script)
+    if not isinstance(found_app, App):
+        raise TypeError(f"it is a {type(found_app).__name__}, not a penstock.scripts.App")
+    return found_app
+
+
+def _app(definition: D.Definition, step: D.Script, called: str) -> Iterator[D.Mistake]:
+    try:
+        app = app_of(step)
+    except (Exception, SystemExit) as error:  # whatever an import does
+        yield D.Mistake(_cannot(step.script, error), called, "script")
+        return
+    if app.input not in definition.sources:
+        yield D.Mistake(
+            f"the app's input is {app.input!r}, where its timers go; it must be one of the pipeline's sources",
+            called,
+            "script",
+        )
+
+
+def _imported(function: D.Function) -> Any:
+    """From the current folder too, as ``python -m`` would."""
+    if not isinstance(function, str):
+        return function
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return found(function)
+
+
+def _cannot(function: D.Function, error: BaseException) -> str:
+    return f"{D.named(function)} cannot be had: {_line(error_text(error))}"
+
+
+def _line(error: Exception | str) -> str:
+    return " ".join(str(error).split())

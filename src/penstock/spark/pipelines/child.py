@@ -1,0 +1,94 @@
+"""Owns the process that functions of pipelines are called in, one beside each of Spark's Python workers:
+``python -m penstock.spark.pipelines.child IN OUT``, with the numbers of two pipes. It gets a function, then lists of what
+to call it with, and answers each call in turn. A call that ends the process, or takes too long, ends nothing else.
+Never looks at Spark.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from penstock.scripts.calling import error_text
+from penstock.spark.pipelines.definition import check_function
+from penstock.timequeue.retries import text_of
+
+READY = "ready"
+DONE = "done"  # with what it returned
+AGAIN = "again"  # with an error: it is called once more
+FAILED = "failed"  # with an error
+UNUSABLE = "unusable"  # the function cannot be had
+
+PR_SET_PDEATHSIG = 1
+
+
+def found(name: str) -> Any:
+    """``package.module:object``."""
+    module, _, inside = name.partition(":")
+    if not module or not inside:
+        raise ValueError(f"{name!r} is not module:name")
+    there: Any = importlib.import_module(module)
+    for part in inside.split("."):
+        there = getattr(there, part)
+    return there
+
+
+def called(function: Callable[..., Any], given: Any, again: Callable[[str], None], tries: int, wait_s: float) -> Any:
+    """What answers one call: kind, and result or error."""
+    while True:
+        tries -= 1
+        try:
+            return DONE, _plain(function(*given))
+        except (Exception, SystemExit) as error:
+            text = text_of(error_text(error))
+            if tries < 1:
+                return FAILED, text
+        again(text)
+        time.sleep(wait_s)
+
+
+def _plain(result: Any) -> Any:
+    """A generator of results would be worked on elsewhere: here it can be waited for."""
+    return list(result) if hasattr(result, "__next__") else result
+
+
+def serve(commands: Connection, answers: Connection) -> None:
+    try:
+        function, path = commands.recv()
+        sys.path[:] = path
+        function = check_function(found(function) if isinstance(function, str) else pickle.loads(function))
+    except Exception as error:
+        answers.send((UNUSABLE, text_of(error_text(error))))
+        return
+    answers.send((READY, None))
+    while True:
+        try:
+            several, first_tries, tries, wait_s = commands.recv()
+        except EOFError:
+            return
+        for number, given in enumerate(several):
+            kind, result = called(
+                function, given, lambda text: answers.send((AGAIN, text)), tries if number else first_tries, wait_s
+            )
+            try:
+                answers.send((kind, result))
+            except Exception as error:  # what it returned cannot be sent
+                answers.send((FAILED, text_of(error_text(error))))
+
+
+def main(number_in: str, number_out: str) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody is left to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Connection(int(number_in), writable=False) as commands, Connection(int(number_out), readable=False) as answers:
+        serve(commands, answers)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
