@@ -33,6 +33,7 @@ from penstock.cli import (
     metrics,
     move,
     peek,
+    pipeline,
     publishers,
     purge,
     put,
@@ -52,9 +53,9 @@ from penstock.cli import (
 from penstock.cli.output import complain, say
 
 COMMANDS: tuple[ModuleType, ...] = (
-    create, put, get, work, scripts, peek, tail, ls, apply, stat, top, console, metrics, report, groups, cancel, purge,
-    redrive, move, claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer, doctor, bench,
-    completion,
+    create, put, get, work, scripts, pipeline, peek, tail, ls, apply, stat, top, console, metrics, report, groups,
+    cancel, purge, redrive, move, claims, publishers, check, repair, resize, upgrade, backup, export, import_, syncer,
+    doctor, bench, completion,
 )  # fmt: skip
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.cli.worker import UNUSABLE, Report, line, named, serve
+from penstock.cli.worker import UNUSABLE, Report, line, serve
 from penstock.errors import Corrupt, Misuse, QueueNotFound, WrongFormat
 from penstock.scripts import App, Worker
+from penstock.scripts.naming import named
 from penstock.scripts.worker import NAP_S
 
 

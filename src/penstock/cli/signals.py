@@ -67,6 +67,10 @@ class Held:
         finally:
             self._open = False
 
+    def forget(self) -> None:
+        """What came has been heard: the next one is another."""
+        self._came.clear()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -69,12 +69,12 @@ def _follow(query: Any, teller: Teller, held: Held) -> int:
         teller.tell(query.recentProgress)
         raise
     except Exception as error:  # one of Spark's, with the trace of another language
-        raise PenstockError(_reason(error)) from error
+        raise PenstockError(reason_of(error)) from error
     teller.tell(query.recentProgress)
     return sum(each["numInputRows"] for each in query.recentProgress)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """What a user can use of it: the last error of ours, else what Spark says first."""
     said = str(error)
     ours = [each for each in said.splitlines() if each.startswith("penstock.errors.")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import inspect
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 
 import penstock
 from penstock.message import PENDING, Message
+from penstock.scripts.naming import named
 from penstock.store.directory import read_options
 from penstock.timequeue import QueueConsumer
 from penstock.timequeue.puts import is_traced
@@ -31,18 +31,6 @@ UNUSABLE = 2  # the function cannot be had: starting again would not help
 
 Report = Callable[..., None]
 Work = Callable[[Message], Any]
-
-
-def named(name: str) -> Any:
-    """``package.module:object``, as the program would import it that was started here."""
-    module, _, inside = name.partition(":")
-    if not module or not inside:
-        raise ValueError(f"{name!r} is not module:name")
-    sys.path.insert(0, os.getcwd())
-    found: Any = importlib.import_module(module)
-    for part in inside.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def load(name: str) -> Work:

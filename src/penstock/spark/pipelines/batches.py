@@ -55,7 +55,9 @@ CREATE TABLE IF NOT EXISTS staged (serial INTEGER PRIMARY KEY, data BLOB NOT NUL
 """
     )
 
-    coming: Beside = {}  # what is to be stored beside the next batch
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.coming: Beside = {}  # what is to be stored beside the next batch
 
     def _note(self, batch: Batch) -> None:
         super()._note(batch)
@@ -89,7 +91,9 @@ class PipelineBatches(Batches):
     stores = PipelineStore
     what = "the pipeline"
 
-    def __init__(self, definition: Definition, place: PipelinePlace, write: Write, run_script: RunScript | None) -> None:
+    def __init__(
+        self, definition: Definition, place: PipelinePlace, write: Write, run_script: RunScript | None
+    ) -> None:
         super().__init__(definition, place, receiver_of(definition.name), definition.retry_delay, definition.wait)
         self._definition = definition
         self._write = write

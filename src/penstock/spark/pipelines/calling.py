@@ -127,6 +127,7 @@ class Caller:
             self.close()
             self._start()
             self._commands.send(given)
+        self._await_ready()
 
     def _start(self) -> None:
         theirs_in, self._commands = Pipe(duplex=False)
@@ -141,8 +142,12 @@ class Caller:
                 pass_fds=numbers,
                 process_group=0,
             )
+        self._commands.send((self._function.function, sys.path))
+        self._await_ready()
+
+    def _await_ready(self) -> None:
+        """No time that a call may take."""
         try:
-            self._commands.send((self._function.function, sys.path))
             if not self._answers.poll(START_S):
                 self.close()
                 raise PenstockError(f"{self._function.called}: its process did not begin within {START_S:g} s")

@@ -5,7 +5,6 @@ imported, an app that does not fit. Looks, and changes nothing. Never asks Spark
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from penstock.manager import QueueManager
 from penstock.manager.managed import ManagedQueue
 from penstock.scripts import App
 from penstock.scripts.calling import error_text
+from penstock.scripts.naming import named
 from penstock.spark import finding
 from penstock.spark import options as O
 from penstock.spark.pipelines import definition as D
-from penstock.spark.pipelines.child import found
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
 
 FORMATS = ("parquet", "orc", "json", "csv", "avro")  # of files: those in a folder of their own can be written again
@@ -131,16 +130,16 @@ def _table(step: D.Table, called: str, tables: dict[str, str]) -> Iterator[D.Mis
 
 def _function(function: D.Function, called: str, option: str) -> Iterator[D.Mistake]:
     try:
-        D.check_function(_imported(function))
+        D.check_function(named(function) if isinstance(function, str) else function)
     except (Exception, SystemExit) as error:  # whatever an import does
         yield D.Mistake(_cannot(function, error), called, option)
 
 
 def app_of(step: D.Script) -> App[Any]:
-    found_app = _imported(step.script)
-    if not isinstance(found_app, App):
-        raise TypeError(f"it is a {type(found_app).__name__}, not a penstock.scripts.App")
-    return found_app
+    found = named(step.script) if isinstance(step.script, str) else step.script
+    if not isinstance(found, App):
+        raise TypeError(f"it is a {type(found).__name__}, not a penstock.scripts.App")
+    return found
 
 
 def _app(definition: D.Definition, step: D.Script, called: str) -> Iterator[D.Mistake]:
@@ -155,15 +154,6 @@ def _app(definition: D.Definition, step: D.Script, called: str) -> Iterator[D.Mi
             called,
             "script",
         )
-
-
-def _imported(function: D.Function) -> Any:
-    """From the current folder too, as ``python -m`` would."""
-    if not isinstance(function, str):
-        return function
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    return found(function)
 
 
 def _cannot(function: D.Function, error: BaseException) -> str:

@@ -1,13 +1,12 @@
 """Owns the process that functions of pipelines are called in, one beside each of Spark's Python workers:
-``python -m penstock.spark.pipelines.child IN OUT``, with the numbers of two pipes. It gets a function, then lists of what
-to call it with, and answers each call in turn. A call that ends the process, or takes too long, ends nothing else.
-Never looks at Spark.
+``python -m penstock.spark.pipelines.child IN OUT``, with the numbers of two pipes. It gets a function, then lists of
+what to call it with, and answers each call in turn. A call that ends the process, or takes too long, ends nothing
+else. Never looks at Spark.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import pickle
 import signal
 import sys
@@ -17,27 +16,18 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from penstock.scripts.calling import error_text
+from penstock.scripts.naming import imported
+from penstock.spark.pipelines import messages  # noqa: F401 (what it is called with)
 from penstock.spark.pipelines.definition import check_function
 from penstock.timequeue.retries import text_of
 
-READY = "ready"
+READY = "ready"  # to be called; and that what to call it with has come
 DONE = "done"  # with what it returned
 AGAIN = "again"  # with an error: it is called once more
 FAILED = "failed"  # with an error
 UNUSABLE = "unusable"  # the function cannot be had
 
 PR_SET_PDEATHSIG = 1
-
-
-def found(name: str) -> Any:
-    """``package.module:object``."""
-    module, _, inside = name.partition(":")
-    if not module or not inside:
-        raise ValueError(f"{name!r} is not module:name")
-    there: Any = importlib.import_module(module)
-    for part in inside.split("."):
-        there = getattr(there, part)
-    return there
 
 
 def called(function: Callable[..., Any], given: Any, again: Callable[[str], None], tries: int, wait_s: float) -> Any:
@@ -63,7 +53,7 @@ def serve(commands: Connection, answers: Connection) -> None:
     try:
         function, path = commands.recv()
         sys.path[:] = path
-        function = check_function(found(function) if isinstance(function, str) else pickle.loads(function))
+        function = check_function(imported(function) if isinstance(function, str) else pickle.loads(function))
     except Exception as error:
         answers.send((UNUSABLE, text_of(error_text(error))))
         return
@@ -73,6 +63,7 @@ def serve(commands: Connection, answers: Connection) -> None:
             several, first_tries, tries, wait_s = commands.recv()
         except EOFError:
             return
+        answers.send((READY, None))
         for number, given in enumerate(several):
             kind, result = called(
                 function, given, lambda text: answers.send((AGAIN, text)), tries if number else first_tries, wait_s

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -181,9 +181,7 @@ class Script(Step, frozen=True, kw_only=True):
         return _not_within("partitions", self.partitions, 1, 10_000)
 
 
-KINDS: dict[str, type[Step]] = {
-    kind.kind: kind for kind in (Parse, Filter, Call, Group, Put, Route, Table, Script)
-}
+KINDS: dict[str, type[Step]] = {kind.kind: kind for kind in (Parse, Filter, Call, Group, Put, Route, Table, Script)}
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -334,10 +332,8 @@ def _step(number: int, given: dict[str, Any], folder: Path, mistakes: list[Mista
     kind = KINDS[kinds[0]]
     name = given.get("name")
     called = title(number, kind.kind, name if isinstance(name, str) else None)
-    unknown = [option for option in given if option not in kind.__struct_fields__]
-    for option in unknown:
-        known = ", ".join(each for each in kind.__struct_fields__ if each != "name")
-        mistakes.append(Mistake(f"there is no such option; there are {known}, name", called, option))
+    unknown = not_options(kind, given, called)
+    mistakes += unknown
     function = given.get(kind.kind)
     if kind in (Call, Group, Script) and not isinstance(function, str):
         mistakes.append(Mistake('a function is "module:name"', called, kind.kind))
@@ -350,6 +346,16 @@ def _step(number: int, given: dict[str, Any], folder: Path, mistakes: list[Mista
     if isinstance(step, Table):
         return msgspec.structs.replace(step, table=str(folder / step.table) if step.table else "")
     return step
+
+
+def not_options(kind: type[Step], given: Iterable[str], called: str) -> list[Mistake]:
+    """Those of a step that there are not."""
+    known = ", ".join(each for each in kind.__struct_fields__ if each != "name")
+    return [
+        Mistake(f"there is no such option; there are {known}, name", called, option)
+        for option in given
+        if option not in kind.__struct_fields__
+    ]
 
 
 def _texts(options: Any) -> Any:
@@ -388,4 +394,4 @@ def check_function(function: Function) -> Callable[..., Any]:
         raise TypeError(f"{named(function)} cannot be called")
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"{named(function)} is a coroutine function; a plain one is needed")
-    return function  # type: ignore[no-any-return]
+    return function

@@ -1,4 +1,5 @@
-"""Owns a message as the functions of a pipeline see it, and what their results make of it. Never calls a function."""
+"""Owns rows as messages for the functions of a pipeline, and what their results make of them. Never calls a
+function."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 
 from penstock.codec import encode_body
 from penstock.errors import Misuse
-from penstock.spark.scripting.rows import COLUMNS, RowMessage, values
+from penstock.spark.pipelines.messages import PipelineMessage
+from penstock.spark.scripting.rows import COLUMNS, values
 from penstock.store.layout import PRIORITIES
 from penstock.timequeue.puts import Draft, to_us
 
@@ -19,18 +21,6 @@ DELIVER = "_deliver_us"
 CHANGED = ("codec", "body", "type", "key", "priority", "headers", DELIVER)
 TAKEN = ("type", "key", "headers", "priority", "delay", "deliver_at")
 _NOT_TAKEN = [name for name in Draft.__struct_fields__ if name not in (*TAKEN, "body")]
-
-
-class PipelineMessage(RowMessage):
-    """A message: ``body``, ``data`` (its bytes), ``type``, ``key``, ``headers``, ``priority``, ``attempts``, ``id``,
-    ``queue``, ``enqueued_at``, ``deliver_at``; and ``parsed``, by the names of columns that were parsed."""
-
-    __slots__ = ("parsed",)
-
-    parsed: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"<PipelineMessage {self.id} type={self.type!r} key={self.key!r}>"
 
 
 def items(batch: pa.RecordBatch, parsed: list[str]) -> Iterator[PipelineMessage]:

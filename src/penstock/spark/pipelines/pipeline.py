@@ -26,6 +26,7 @@ from penstock.spark.scripting.results import Result, decode
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.sessions import session
 
+LOOK_S = 0.05
 STOP_S = 60.0  # for the batch that runs to be over
 
 
@@ -88,9 +89,9 @@ class Pipeline:
         return self._definition
 
     def _with(self, kind: type[D.Step], **given: Any) -> Pipeline:
-        number = len(self._definition.steps) + 1
-        mistakes: list[D.Mistake] = []
-        step = D.converted(given, kind, D.title(number, kind.kind, given.get("name")), mistakes)
+        called = D.title(len(self._definition.steps) + 1, kind.kind, given.get("name"))
+        mistakes = D.not_options(kind, given, called)
+        step = D.converted(given, kind, called, mistakes) if not mistakes else None
         if step is None:
             raise D.BadPipeline(self._where, mistakes)
         self._definition = msgspec.structs.replace(self._definition, steps=(*self._definition.steps, step))
@@ -199,6 +200,7 @@ class Running:
         self._batches = PipelineBatches(definition, self._place, self._write, run_script)
         self._batches.put_left()
         self._turn = threading.Lock()  # of a batch: whoever stops waits for it
+        self._holds = False  # whether the turn is that of whoever stops
         rows = reduce(DataFrame.unionAll, [self._source(source) for source in definition.sources])
         writer = rows.writeStream.foreachBatch(self._each).queryName(receiver_of(definition.name))
         writer = writer.option("checkpointLocation", str(self._place.checkpoint))
@@ -213,9 +215,18 @@ class Running:
             rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
             return plan.Plan(self._definition).outcomes(rows)
 
-        with self._turn:
+        self._begin(frame)
+        try:
             frame.sparkSession.conf.set(plan.NOT_AHEAD, "false")  # the query's own session
             self._batches.run(number, outcomes, lambda: marks_in(frame))
+        finally:
+            self._turn.release()
+
+    def _begin(self, frame: DataFrame) -> None:
+        """A batch, unless the query is being stopped: then Spark interrupts whatever is asked of it, sooner or later.
+        To return would be to say that the batch is done."""
+        while not self._turn.acquire(timeout=LOOK_S):
+            frame.limit(0).count()
 
     def _script(self, step: D.Script) -> Any:
         app = checking.app_of(step)
@@ -243,14 +254,17 @@ class Running:
             return True
         return bool(self.query.awaitTermination(timeout))
 
+    def finish(self, timeout: float) -> bool:
+        """Let the batch that runs come to its end and begin no other; False if it has not within so many seconds."""
+        if not self._holds:
+            self._holds = self._turn.acquire(timeout=timeout)
+        return self._holds
+
     def stop(self, timeout: float = STOP_S) -> None:
         """Let the batch that runs come to its end, for so many seconds, and stop. Started again it goes on."""
-        ended = self._turn.acquire(timeout=timeout)
-        try:
-            self.query.stop()
-        finally:
-            if ended:
-                self._turn.release()
+        if self.query.isActive:
+            self.finish(timeout)
+        self.query.stop()
 
     def progress(self) -> list[Progress]:
         """The last batches that had messages."""

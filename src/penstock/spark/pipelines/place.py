@@ -52,7 +52,7 @@ class PipelinePlace(Place):
             found = self.noted() or self._noted(sources)
         if found.sources != sources:
             raise Misuse(
-                f"{self.path}: the pipeline was begun with sources {', '.join(found.sources)}; not {', '.join(sources)}. "
+                f"{self.path}: the pipeline was begun with {', '.join(found.sources)}; not {', '.join(sources)}. "
                 f"What to do: docs/pipelines.md#other-sources"
             )
         return found

@@ -1,5 +1,5 @@
-"""Owns the rows of a batch in a table of files: a folder that is named by the batch. Written again, it has the same rows
-and no more. Never decides what is written.
+"""Owns the rows of a batch in a table of files: a folder that is named by the batch. Written again, it has the same
+rows and no more. Never decides what is written.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from penstock.scripts.context import FollowUp, without_timer
 from penstock.scripts.targets import Targets
 from penstock.spark.pipelines.calling import Answer, Function, caller_of
 from penstock.spark.pipelines.definition import ATTEMPTS
-from penstock.spark.pipelines.items import CHANGED, Changed, PipelineMessage, changed, items
+from penstock.spark.pipelines.items import CHANGED, Changed, changed, items
+from penstock.spark.pipelines.messages import PipelineMessage
 from penstock.spark.scripting.results import Mark, Marks, Result, encode, encode_marks, joined
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.store.directory import read_options
@@ -164,7 +165,9 @@ class CallGroups:
                 while end < len(keys) and keys[end] == keys[start]:
                     end += 1
                 some = batch.slice(start, end - start)
-                yield self._group(keys[start], some) if keys[start] is not None else self._without(some, live[start:end])
+                yield (
+                    self._group(keys[start], some) if keys[start] is not None else self._without(some, live[start:end])
+                )
                 start = end
 
     def _without(self, batch: pa.RecordBatch, live: list[bool]) -> pa.RecordBatch:
@@ -295,7 +298,6 @@ def _table(structs: Any, whose: list[tuple[str, str]]) -> bytes:
     names = [structs.type.field(n).name for n in range(count)]
     origins = [pa.array([each[n] for each in whose], type=pa.string()) for n in range(2)]
     return packed(pa.RecordBatch.from_arrays([*columns, *origins], [*names, *WHOSE]))
-
 
 
 def _mark(origin: dict[str, Any]) -> Marks:

@@ -152,9 +152,7 @@ class Batches:
         store.tidy()
 
     def _is_for_input(self, left: list[Row], outbox: Outbox) -> bool:
-        homes = {
-            queue._mine().options.uuid for name in self._inputs() for queue in homes_of(self._targets.open(name))
-        }
+        homes = {queue._mine().options.uuid for name in self._inputs() for queue in homes_of(self._targets.open(name))}
         return all(
             isinstance(outbox.stuck.get(row.queue), QueueFull) and self._targets.uuid(row.queue) in homes
             for row in left

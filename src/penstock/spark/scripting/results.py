@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.scripts.store import Post
-from penstock.spark.scripting.rows import RowMessage
+from penstock.spark.scripting.rowmessage import RowMessage
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

@@ -17,7 +17,8 @@ from penstock.scripts import App
 from penstock.scripts.calling import Kept
 from penstock.scripts.context import Timer
 from penstock.spark.scripting.results import Marks, decode_marks, encode, encode_marks, joined, marks_of
-from penstock.spark.scripting.rows import COLUMNS, RowMessage
+from penstock.spark.scripting.rowmessage import RowMessage
+from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.scripting.tasks import OUTPUT, Caller
 
 STATE = "context"  # the variable's name: the state can be read by it

@@ -24,7 +24,8 @@ from penstock.scripts.targets import Targets
 from penstock.scripts.worker import NO_SCRIPT
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined, marks_of
-from penstock.spark.scripting.rows import RowMessage, messages
+from penstock.spark.scripting.rowmessage import RowMessage
+from penstock.spark.scripting.rows import messages
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.directory import read_options

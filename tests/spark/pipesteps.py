@@ -1,0 +1,58 @@
+"""Functions and scripts that pipelines of the tests call: in a module that Spark's processes can import."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import penstock
+from penstock.scripts import App, Context, ScriptMessage
+
+
+def priced(message: Any) -> Any:
+    count = message.parsed["json"]["count"]
+    if count == 4:
+        raise ValueError("four \udc80 is too many")
+    if count == 5:
+        os._exit(3)
+    if count == 6:
+        time.sleep(60)
+    return {**message.body, "price": 2 * count}
+
+
+def second_time(message: Any) -> Any:
+    if message.body == "poison" or (message.body == "later" and message.attempts == 1):
+        raise ConnectionError(f"attempt {message.attempts}")
+    return penstock.Draft(body=message.body.upper(), type="done", headers={"tried": str(message.attempts)}, priority=3)
+
+
+def summed(key: str, messages: list[Any]) -> Any:
+    if key == "bad":
+        raise ValueError("not these")
+    if key == "none":
+        return None
+    if key == "several":
+        return [message.body for message in messages]
+    return penstock.Draft(body={"key": key, "sum": [message.body for message in messages]}, key="sum")
+
+
+visits = App("visits", input="in")
+
+
+@visits.script("page")
+def page(context: Context[dict[str, Any]], message: ScriptMessage) -> None:
+    if message.body == "FAIL":
+        raise ValueError("no")
+    context.state["pages"] = [*context.state.get("pages", []), message.body]
+    context.put(f"{context.key} {message.body}", to="out", key=None)
+    context.after(0.3, "gone")
+
+
+@visits.script("gone")
+def gone(context: Context[dict[str, Any]], message: ScriptMessage) -> None:
+    context.state["gone"] = True
+
+
+def shouted(message: Any) -> Any:
+    return penstock.Draft(body=message.body.upper(), type="page")

@@ -1,0 +1,324 @@
+"""Pipelines on a real Spark: what each step does, messages that fail and others that do not, tables, scripts, a stop
+and going on, and the command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+
+pytest.importorskip("pyspark")
+from pyspark.errors import StreamingQueryException
+
+from penstock.spark import Pipeline, run_scripts
+from penstock.spark.pipelines.batches import PipelineStore
+from penstock.spark.pipelines.definition import BadPipeline
+from tests.spark.archive import java_options
+from tests.spark.pipesteps import priced, second_time, shouted, summed, visits
+from tests.spark.processes import Started
+
+pytestmark = pytest.mark.timeout(300)
+
+SMALL: dict[str, Any] = {"depth": 2000, "data_bytes": 1 << 20, "durability": "relaxed"}
+
+
+class Root:
+    """Queues, and what is in them."""
+
+    def __init__(self, path: Path, *names: str) -> None:
+        self.path = path
+        self.manager = penstock.QueueManager(path)
+        for name in names:
+            self.manager.create(name, **SMALL)
+
+    def put(self, name: str, *bodies: Any, **options: Any) -> list[str]:
+        with self.manager.open(name) as queue:
+            return list(queue.put_many(list(bodies), **options))
+
+    def bodies(self, name: str) -> list[Any]:
+        with self.manager.open(name) as queue:
+            return [message.body for message in queue.browse()]
+
+    def letters(self, name: str) -> dict[Any, str | None]:
+        with penstock.open(self.path / f"{name}.dead") as queue:
+            return {str(letter.body): letter.error for letter in queue.browse()}
+
+    def pipeline(self, source: Any = "in", **options: Any) -> Pipeline:
+        return Pipeline("test", root=self.path, source=source, **options)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path / "queues", "in", "out", "other")
+
+
+def test_each_message_goes_its_way_and_those_that_fail_are_dead_letters_with_their_errors(
+    spark: Any, root: Root, tmp_path: Path
+) -> None:
+    root.put("in", *({"item": f"i{n}", "count": n} for n in range(10)), key="k")
+    root.put("in", "no JSON", b"\xff\xfe", {"item": "wrong", "count": "many"}, {"count": 3})
+    made = (
+        root.pipeline(max_attempts=1)
+        .parse("item string not null, count int")
+        .filter("json.count <> 1")
+        .filter("10 / (json.count - 2) > -100", name="by two")
+        .call(priced, time_limit=1.0)
+        .route({"json.count >= 8": "out"}, otherwise="other")
+        .table(tmp_path / "sold", columns=["json.item", "json.count * 2 as twice"])
+    )
+    assert made.check(spark) == []
+    (progress,) = made.run(spark)
+    assert (progress.messages, progress.put, progress.rows, progress.failed, progress.dead) == (14, 5, 5, 0, 8)
+    assert progress.due == progress.waiting == 0 and progress.messages_s > 0
+    assert root.bodies("out") == [{"item": f"i{n}", "count": n, "price": 2 * n} for n in (8, 9)]
+    assert [body["count"] for body in root.bodies("other")] == [0, 3, 7]
+    assert root.bodies("in") == []
+    rows = spark.read.parquet(str(tmp_path / "sold")).orderBy("twice").collect()
+    assert [(row.item, row.twice) for row in rows] == [(f"i{n}", 2 * n) for n in (0, 3, 7, 8, 9)]
+    assert root.letters("in") == {
+        "{'item': 'i2', 'count': 2}": "step 3 (filter 'by two'): '10 / (json.count - 2) > -100' cannot be computed for "
+        "this message",
+        "{'item': 'i4', 'count': 4}": "step 4 (call): ValueError: four ? is too many",
+        "{'item': 'i5', 'count': 5}": "step 4 (call): priced: it ended its process, with code 3",
+        "{'item': 'i6', 'count': 6}": "step 4 (call): TimeoutError: priced took longer than 1 s",
+        "no JSON": "step 1 (parse): the body is not JSON of this schema: item string not null, count int",
+        "b'\\xff\\xfe'": "step 1 (parse): the body is not JSON of this schema: item string not null, count int",
+        "{'item': 'wrong', 'count': 'many'}": "step 1 (parse): the body is not JSON of this schema: item string not "
+        "null, count int",
+        "{'count': 3}": "step 1 (parse): the body has no item",
+    }
+
+
+def test_a_message_that_fails_comes_again_later_and_after_its_last_attempt_is_a_dead_letter(
+    spark: Any, root: Root
+) -> None:
+    root.put("in", "poison", "later", "now", type="try", key="k")
+    made = root.pipeline(max_attempts=2, retry_delay=1.5).call(second_time).put("out")
+    began = time.time()
+    (progress,) = made.run(spark)
+    assert (progress.put, progress.failed, progress.dead) == (1, 2, 0)
+    assert root.bodies("out") == ["NOW"]
+    with root.manager.open("in") as queue:
+        waiting = list(queue.browse())
+        assert sorted(message.body for message in waiting) == ["later", "poison"]
+        assert all(message.attempts == 1 and message.deliver_at.timestamp() > began + 1.5 for message in waiting)
+        while queue.qsize():
+            time.sleep(0.2)
+            made.run(spark)
+    assert root.letters("in") == {"poison": "step 1 (call): ConnectionError: attempt 2"}
+    with root.manager.open("out") as queue:
+        found = {message.body: message for message in queue.browse()}
+    assert found.keys() == {"NOW", "LATER"}
+    late = found["LATER"]
+    assert (late.type, late.key, late.headers, late.priority) == ("done", "k", {"tried": "2"}, 3)
+
+
+def test_a_queue_without_a_limit_gives_a_poisonous_message_five_attempts(spark: Any, root: Root) -> None:
+    root.put("in", "poison")
+    made = root.pipeline(retry_delay=0.0).call(second_time)
+    for _ in range(5):
+        made.run(spark)
+    assert root.letters("in") == {"poison": "step 1 (call): ConnectionError: attempt 5"}
+
+
+def test_the_messages_of_a_key_are_handed_over_together_in_order_and_fail_together(spark: Any, root: Root) -> None:
+    for n in range(700):  # more than an Arrow batch
+        root.put("in", n, key="many") if n % 7 else root.put("in", n, key=("bad", "none", "several")[n // 7 % 3])
+    root.put("in", "no key")
+    made = root.pipeline(max_attempts=1).group(summed, time_limit=60).put("out")
+    (progress,) = made.run(spark)
+    assert (progress.messages, progress.dead) == (701, 35)
+    found = root.bodies("out")
+    assert {"key": "many", "sum": [n for n in range(700) if n % 7]} in found
+    assert sorted(each for each in found if isinstance(each, int)) == [n for n in range(0, 700, 7) if n // 7 % 3 == 2]
+    assert len(found) == 34
+    letters = root.letters("in")
+    assert letters.pop("no key") == "step 1 (group): what it is grouped by cannot be computed, or is null"
+    assert set(letters) == {str(n) for n in range(0, 700, 7) if n // 7 % 3 == 0}
+    assert set(letters.values()) == {"step 1 (group): ValueError: not these"}
+
+
+def test_a_message_that_fails_in_a_later_step_has_left_nothing_in_earlier_sinks(
+    spark: Any, root: Root, tmp_path: Path
+) -> None:
+    root.put("in", {"n": 1}, {"n": 0}, {"n": 2})
+    made = (
+        root.pipeline(max_attempts=1)
+        .parse("n int")
+        .put("out")
+        .table(tmp_path / "all", format="json", columns=["json.n"], when="json.n < 2")
+        .route({"json.n = 1": "other"}, unmatched="pass")
+        .route({"1 / json.n > 0": "other"})
+    )
+    made.run(spark)
+    assert root.bodies("out") == [{"n": 1}, {"n": 2}]
+    assert root.bodies("other") == [{"n": 1}, {"n": 1}, {"n": 2}]
+    assert [row.n for row in spark.read.json(str(tmp_path / "all")).collect()] == [1]
+    assert list(root.letters("in")) == ["{'n': 0}"]
+
+
+def test_several_queues_and_a_macro_queue_are_sources_and_a_sink(spark: Any, tmp_path: Path) -> None:
+    root = Root(tmp_path / "queues", "one", "two", "three", "left", "right")
+    root.manager.create_macro("both", ["one", "two"])
+    root.manager.create_macro("sinks", ["left", "right"])
+    for name in ("one", "two", "three"):
+        root.put(name, *(f"{name} {n}" for n in range(20)))
+    made = root.pipeline(["both", "three"], max_rows=16).filter("not decode(body, 'utf-8') like '% 7'").put("sinks")
+    progress = made.run(spark)
+    assert sum(each.messages for each in progress) == 60
+    expected = sorted(f"{name} {n}" for name in ("one", "two", "three") for n in range(20) if n != 7)
+    assert sorted(root.bodies("left") + root.bodies("right")) == expected
+    with pytest.raises(BadPipeline, match="option sources: the pipeline was begun with both, three"):
+        root.pipeline("three").put("left").start(spark)
+
+
+def test_a_script_comes_last_with_contexts_and_timers_of_its_own(spark: Any, root: Root, tmp_path: Path) -> None:
+    for n, body in enumerate(["a", "b", "fail", "c"]):
+        root.put("in", body, key=f"visitor {n % 2}")
+    made = (
+        root.pipeline(max_attempts=1)
+        .filter("key is not null")
+        .call(shouted)
+        .put("other")
+        .table(tmp_path / "pages", columns=["key", "decode(body, 'utf-8') as page"])
+        .script(visits)
+    )
+    (progress, *_) = made.run(spark)
+    assert (progress.messages, progress.dead, progress.rows) == (4, 1, 3)
+    with root.manager.open("in") as queue:
+        for _ in range(20):
+            time.sleep(0.2)
+            made.run(spark)
+            if not queue.qsize():
+                break
+    assert dict(visits.contexts(root.path)) == {
+        "visitor 0": {"pages": ["A"], "gone": True},
+        "visitor 1": {"pages": ["B", "C"], "gone": True},
+    }
+    assert sorted(root.bodies("out")) == ["visitor 0 A", "visitor 1 B", "visitor 1 C"]
+    assert sorted(root.bodies("other")) == ["A", "B", "C"]
+    assert sorted(row.page for row in spark.read.parquet(str(tmp_path / "pages")).collect()) == ["A", "B", "C"]
+    assert root.letters("in") == {"fail": "ValueError: no"}
+    with pytest.raises(penstock.Misuse, match=r"its contexts were made with input='pipeline\.test'"):
+        run_scripts(visits, root.path, spark=spark)
+
+
+def test_a_table_that_is_written_again_has_the_same_rows(
+    spark: Any, root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = tmp_path / "called"
+    root.put("in", *range(10))
+    made = (
+        root.pipeline()
+        .call(lambda message: [message.body, called.open("a").write(".")])
+        .table(tmp_path / "rows", columns=["id", "decode(body, 'utf-8') as text"])
+        .put("out")
+    )
+
+    def dies(store: PipelineStore, serial: int) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelineStore, "written", dies)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            made.run(spark)
+    first = sorted(row.text for row in spark.read.parquet(str(tmp_path / "rows")).collect())
+    assert len(first) == 10 and len(root.bodies("in")) == 0
+    made.run(spark)
+    assert sorted(row.text for row in spark.read.parquet(str(tmp_path / "rows")).collect()) == first
+    assert called.read_text() == "." * 10, "what was decided is not called again"
+    assert len(root.bodies("out")) == 10
+    root.put("in", 10)
+    made.run(spark)
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 11
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_stopped_in_the_middle_of_a_batch_it_is_finished_and_goes_on_when_started_again(
+    spark: Any, root: Root, tmp_path: Path
+) -> None:
+    called = tmp_path / "called"
+
+    def slow(message: Any) -> None:
+        with called.open("a") as file:
+            file.write(f"{message.body}\n")
+        time.sleep(0.05)
+
+    made = root.pipeline(max_rows=20).call(slow).put("out")
+    root.put("in", *range(60))
+    running = made.start(spark)
+    until(lambda: called.exists() and len(called.read_text().split()) > 3)
+    running.stop()
+    assert not running.query.isActive and running.query.exception() is None
+    done = called.read_text().split()
+    assert len(done) % 20 == 0 and len(root.bodies("out")) == len(done) < 60
+    root.put("in", *range(60, 70))
+    made.run(spark)
+    assert sorted(map(int, called.read_text().split())) == list(range(70)), "each was called once"
+    assert sorted(root.bodies("out")) == list(range(70))
+
+
+def test_what_spark_would_refuse_is_found_before_anything_runs(spark: Any, root: Root, tmp_path: Path) -> None:
+    root.put("in", "a")
+    made = (
+        root.pipeline()
+        .parse("count int", into="order")
+        .filter("order.cuont > 1")
+        .filter("order.count +")
+        .filter("order.count")
+        .route({"order.count > 1": "out", "nothing(1)": "other"})
+        .group(summed, by="who")
+    )
+    said = [str(mistake) for mistake in made.check(spark)]
+    for start, words in (
+        ("step 6 (group): a group comes before what is written", ""),
+        ("step 2 (filter): option filter: ", "cuont"),
+        ("step 3 (filter): option filter: Syntax error", ""),
+        ("step 4 (filter): option filter: 'order.count' is a int, not true or false", ""),
+        ("step 5 (route): option route: ", "nothing"),
+        ("step 6 (group): option by: ", "who"),
+    ):
+        assert any(each.startswith(start) and words in each for each in said), (start, said)
+    with pytest.raises(BadPipeline, match=r"test: step 1 \(table\): option table: "):
+        root.pipeline().table(tmp_path / "t", format="csv", columns=["headers"]).start(spark)
+    with pytest.raises(BadPipeline, match=r"step 1 \(parse\): option parse: "):
+        root.pipeline().parse("count in(").put("out").start(spark)
+    with pytest.raises(BadPipeline, match=r"step 1 \(table\): option columns: .*nope"):
+        root.pipeline().table(tmp_path / "t", columns=["nope"]).start(spark)
+    assert root.bodies("in") == ["a"] and not (root.path / ".pipelines").exists()
+
+
+def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(needs_java: None, tmp_path: Path) -> None:
+    root = Root(tmp_path / "queues", "in", "out")
+    root.put("in", *range(50))
+    (tmp_path / "work.py").write_text("import time\ndef work(message):\n    time.sleep(0.05)\n")
+    (tmp_path / "pipe.toml").write_text(
+        'name = "pipe"\nroot = "queues"\nsource = "in"\nmax_rows = 25\n'
+        '[[step]]\ncall = "work:work"\n[[step]]\nput = "out"\n'
+    )
+    command = [sys.executable, "-m", "penstock", "pipeline", "run", "pipe.toml", "--master", "local[2]", "--json"]
+    driver = Started(command, tmp_path / "said", JAVA_TOOL_OPTIONS=java_options())
+    with root.manager.open("in") as queue:
+        driver.wait_for(lambda: queue.stats().claimed, "the first batch")
+    driver.process.send_signal(signal.SIGINT)
+    assert driver.process.wait(60) == 130, driver.said()
+    said = [json.loads(each) for each in driver.said().splitlines() if each.startswith("{")]
+    done = sum(each["messages"] for each in said)
+    assert len(root.bodies("out")) in (done, done + 25) and "penstock/cli" not in driver.said()
+    finishing = Started([*command, "--until-empty"], tmp_path / "said", JAVA_TOOL_OPTIONS=java_options())
+    finishing.wait()
+    assert sorted(root.bodies("out")) == list(range(50)) and root.bodies("in") == []

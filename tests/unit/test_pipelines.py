@@ -1,0 +1,332 @@
+"""Pipelines without Spark: what a file says, every mistake with its place, and functions called in processes of their
+own."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.scripts import App
+from penstock.spark.pipelines import checking
+from penstock.spark.pipelines.calling import Caller, Function
+from penstock.spark.pipelines.definition import (
+    BadPipeline,
+    Call,
+    Choice,
+    Filter,
+    Group,
+    Parse,
+    Route,
+    Table,
+    load,
+)
+
+WHOLE = """
+name = "orders"
+root = "queues"
+sources = ["orders", "more"]
+max_attempts = 3
+retry_delay = 10
+
+[options]
+minRows = 5
+
+[[step]]
+parse = "item string not null, count int"
+into = "order"
+
+[[step]]
+name = "none of zero"
+filter = "order.count > 0"
+
+[[step]]
+call = "tests.unit.test_pipelines:priced"
+retries = 2
+retry_wait = 0.5
+time_limit = 5
+
+[[step]]
+group = "tests.unit.test_pipelines:together"
+by = "order.item"
+
+[[step]]
+route = [{ when = "order.count > 9", to = "big" }]
+otherwise = "small"
+
+[[step]]
+table = "tables/sold"
+columns = ["key", "order.item"]
+"""
+
+
+def priced(message: Any) -> Any:
+    return message
+
+
+def together(key: str, messages: list[Any]) -> Any:
+    return None
+
+
+async def later(message: Any) -> Any:
+    return message
+
+
+app = App("visits", input="elsewhere")
+NOT_AN_APP = 7
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with penstock.QueueManager(tmp_path / "queues") as manager:
+        for name in ("orders", "more", "big", "small"):
+            manager.create(name, data_bytes=1 << 16, durability="relaxed")
+    return tmp_path
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "pipeline.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_says_all_that_a_pipeline_is(root: Path) -> None:
+    found = load(written(root, WHOLE))
+    assert (found.name, found.root, found.sources) == ("orders", str(root / "queues"), ["orders", "more"])
+    assert (found.max_attempts, found.retry_delay, found.options) == (3, 10.0, {"minRows": "5"})
+    assert found.steps == (
+        Parse(parse="item string not null, count int", into="order"),
+        Filter(filter="order.count > 0", name="none of zero"),
+        Call(call="tests.unit.test_pipelines:priced", retries=2, retry_wait=0.5, time_limit=5.0),
+        Group(group="tests.unit.test_pipelines:together", by="order.item"),
+        Route(route=[Choice("order.count > 9", "big")], otherwise="small"),
+        Table(table=str(root / "tables/sold"), columns=("key", "order.item")),
+    )
+    assert found.titles()[1] == "step 2 (filter 'none of zero')"
+    assert checking.mistakes_of(found) == []
+
+
+def one_step(step: str, top: str = 'source = "orders"') -> str:
+    return f'name = "orders"\nroot = "queues"\n{top}\n[[step]]\n{step}\n'
+
+
+MISTAKES = {
+    "unknown step": ('fliter = "1"', "step 1: what is it? One of parse, filter, call"),
+    "two steps in one": ('put = "big"\nfilter = "true"', "step 1: which of filter, put is it?"),
+    "unknown option": ('put = "big"\nretries = 3', "step 1 (put): option retries: there is no such option"),
+    "wrong type": ('call = "m:f"\nretries = "many"', "step 1 (call): option retries: Expected int, got str"),
+    "out of range": (
+        'call = "tests.unit.test_pipelines:priced"\nretries = 101',
+        "step 1 (call): option retries: must be from 0 to 100, not 101",
+    ),
+    "no time": ('call = "m:f"\ntime_limit = 0', "step 1 (call): option time_limit: must be more than 0"),
+    "name of a column": ('parse = "a int"\ninto = "a b"', "step 1 (parse): option into: a column's name has letters"),
+    "no choice": ("route = []", "step 1 (route): option route: there is no choice in it"),
+    "a choice without a queue": ('route = [{ when = "true" }]', "step 1 (route): option route[0]: Object missing"),
+    "wrong unmatched": (
+        'route = [{ when = "true", to = "big" }]\nunmatched = "drop"',
+        "step 1 (route): option unmatched: must be 'fail' or 'pass', not 'drop'",
+    ),
+    "not a function": ("call = 7", 'step 1 (call): option call: a function is "module:name"'),
+    "no such queue": ('name = "out"\nput = "none"', "step 1 (put 'out'): option put: "),
+    "a route to nowhere": (
+        'route = [{ when = "true", to = "none" }]\notherwise = "nowhere"',
+        "step 1 (route): option otherwise: ",
+    ),
+    "no module": ('call = "no_such_module:f"', "option call: no_such_module:f cannot be had: ModuleNotFoundError"),
+    "no function": (
+        'call = "tests.unit.test_pipelines:none"',
+        "step 1 (call): option call: tests.unit.test_pipelines:none cannot be had: AttributeError",
+    ),
+    "a coroutine": ('call = "tests.unit.test_pipelines:later"', "is a coroutine function; a plain one is needed"),
+    "not to be called": ('call = "tests.unit.test_pipelines:NOT_AN_APP"', "cannot be called"),
+    "not an app": ('script = "tests.unit.test_pipelines:NOT_AN_APP"', "it is a int, not a penstock.scripts.App"),
+    "an app of another input": (
+        'script = "tests.unit.test_pipelines:app"',
+        "step 1 (script): option script: the app's input is 'elsewhere', where its timers go",
+    ),
+    "a script is last": (
+        'script = "tests.unit.test_pipelines:app"\n[[step]]\nput = "big"',
+        "step 1 (script): a script is the last step",
+    ),
+    "one group": ('group = "m:f"\n[[step]]\ngroup = "m:g"', "step 2 (group): there is one already: step 1 (group)"),
+    "a group is before what is written": (
+        'put = "big"\n[[step]]\ngroup = "tests.unit.test_pipelines:together"',
+        "step 2 (group): a group comes before what is written: step 1 (put)",
+    ),
+    "another format": ('table = "t"\nformat = "jdbc"', "step 1 (table): option format: must be one of parquet"),
+    "a table twice": ('table = "t"\n[[step]]\ntable = "./t"', "step 2 (table): option table: step 1 (table) writes"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_told_with_file_step_and_option(root: Path, what: str) -> None:
+    step, said = MISTAKES[what]
+    assert said in told(root, one_step(step))
+
+
+TOP_MISTAKES = {
+    "no such queue": ('source = "none"', "option sources: "),
+    "no source": ("", "option source: give one of them"),
+    "two kinds of sources": ('source = "orders"\nsources = ["more"]', "option source: give one of them"),
+    "a source twice": ('sources = ["orders", "orders"]', "option sources: a queue is there twice"),
+    "an unknown option": ('source = "orders"\nretires = 1', "option retires: there is no such option; there are"),
+    "a wrong type": ('source = "orders"\nmax_rows = "all"', "option max_rows: Expected int, got str"),
+    "too few": ('source = "orders"\nmax_attempts = 0', "option max_attempts: must be from 1 to 1e+06, not 0"),
+    "an option of the source": ('source = "orders"\noptions = { minRows = "x" }', "option options: option minRows"),
+    "an option of ours": ('source = "orders"\noptions = { receiver = "x" }', "receiver: that is the pipeline's to say"),
+    "not TOML": ("source = ", "not TOML: "),
+}
+
+
+@pytest.mark.parametrize("what", TOP_MISTAKES)
+def test_a_mistake_of_the_pipeline_itself_is_told_with_its_option(root: Path, what: str) -> None:
+    top, said = TOP_MISTAKES[what]
+    assert said in told(root, one_step('put = "big"', top))
+
+
+def told(root: Path, text: str) -> str:
+    path = written(root, text)
+    try:
+        mistakes = checking.mistakes_of(load(path))
+    except BadPipeline as bad:
+        assert str(bad).startswith(f"{path}: ")
+        mistakes = bad.mistakes
+    assert mistakes
+    return "\n".join(map(str, mistakes))
+
+
+def test_a_pipeline_needs_a_root_a_name_and_a_step(root: Path) -> None:
+    assert "no such folder of queues" in told(root, one_step('put = "big"').replace('"queues"', '"nowhere"'))
+    assert "option name: it is missing" in told(root, one_step('put = "big"').replace('name = "orders"', ""))
+    assert "option name: the name of an app has" in told(
+        root, one_step('put = "big"').replace('name = "orders"', 'name = "a/b"')
+    )
+    assert "there is no step" in told(root, 'name = "orders"\nroot = "queues"\nsource = "orders"')
+
+
+def test_the_members_of_a_macro_queue_are_not_sources_beside_it(root: Path) -> None:
+    with penstock.QueueManager(root / "queues") as manager:
+        manager.create_macro("all", ["orders", "more"])
+    assert "all and orders have the queue" in told(root, one_step('put = "big"', 'sources = ["orders", "all"]'))
+    found = load(written(root, one_step('put = "big"', 'source = "all"')))
+    assert checking.mistakes_of(found) == []
+
+
+def test_to_check_consumes_nothing(root: Path) -> None:
+    with penstock.open(root / "queues/orders") as orders:
+        orders.put("a")
+        assert checking.mistakes_of(load(written(root, WHOLE))) == []
+        assert orders.qsize() == 1 and orders.receivers() == []
+    assert not (root / "queues/.pipelines").exists()
+
+
+def test_a_definition_in_python_is_that_of_a_file(root: Path) -> None:
+    pytest.importorskip("pyspark")
+    from penstock.spark import Pipeline
+
+    made = (
+        Pipeline(
+            "orders",
+            root=root / "queues",
+            source=["orders", "more"],
+            max_attempts=3,
+            retry_delay=10,
+            minRows=5,
+        )
+        .parse("item string not null, count int", into="order")
+        .filter("order.count > 0", name="none of zero")
+        .call("tests.unit.test_pipelines:priced", retries=2, retry_wait=0.5, time_limit=5)
+        .group("tests.unit.test_pipelines:together", by="order.item")
+        .route({"order.count > 9": "big"}, otherwise="small")
+        .table(root / "tables/sold", columns=["key", "order.item"])
+    )
+    assert made.definition == load(written(root, WHOLE))
+    with pytest.raises(BadPipeline, match=r"orders: step 7 \(call\): option retries: Expected int"):
+        made.call(priced, retries="x")
+    with pytest.raises(BadPipeline, match=r"step 7 \(call\): option tries"):
+        made.call(priced, tries=1)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def count(path: str) -> int:
+    with open(path, "ab") as file:
+        file.write(b".")
+    return os.path.getsize(path)
+
+
+def play(what: str, path: str) -> Any:
+    """A function that does as it is told."""
+    tried = count(path)
+    if what == "raise":
+        raise ValueError(f"no \udc80 {tried}")
+    if what == "exit":
+        raise SystemExit(3)
+    if what == "die":
+        os._exit(3)
+    if what == "sleep":
+        time.sleep(60)
+    if what == "third" and tried < 3:
+        raise ConnectionError("try again")
+    if what == "third live" and tried < 3:
+        os._exit(4)
+    if what == "unsendable":
+        return lambda: None
+    return what, tried
+
+
+def calls(tmp_path: Path, *several: str, **options: Any) -> list[Any]:
+    given = {"retries": 0, "retry_wait_s": 0.0, "time_limit_s": None, **options}
+    caller = Caller(Function("tests.unit.test_pipelines:play", "play", **given))
+    try:
+        found = list(caller.calls([(each, str(tmp_path / f"{n}")) for n, each in enumerate(several)]))
+    finally:
+        caller.close()
+    return [each.error or each.result for each in found]
+
+
+def test_a_call_that_raises_or_ends_its_process_ends_no_other(tmp_path: Path) -> None:
+    found = calls(tmp_path, "a", "raise", "b", "die", "c", "exit", "unsendable", "d", retries=1)
+    assert found[0] == ("a", 1) and found[2] == ("b", 1) and found[4] == ("c", 1) and found[7] == ("d", 1)
+    assert found[1] == "ValueError: no ? 2"
+    assert found[3] == "play: it ended its process, with code 3"
+    assert found[5] == "SystemExit: 3" and "lambda" in found[6]
+    assert [os.path.getsize(tmp_path / str(n)) for n in range(6)] == [1, 2, 1, 2, 1, 2]
+
+
+def test_a_call_is_tried_again_as_often_as_is_said(tmp_path: Path) -> None:
+    assert calls(tmp_path, "third", "third live", "a", retries=2, retry_wait_s=0.01) == [
+        ("third", 3),
+        ("third live", 3),
+        ("a", 1),
+    ]
+    (tmp_path / "less").mkdir()
+    assert calls(tmp_path / "less", "third", "a", retries=1) == ["ConnectionError: try again", ("a", 1)]
+
+
+def test_a_call_that_takes_too_long_ends_with_its_process(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = calls(tmp_path, "a", "sleep", "b", time_limit_s=0.5)
+    assert found == [("a", 1), "TimeoutError: play took longer than 0.5 s", ("b", 1)]
+    assert time.monotonic() - began < 30
+
+
+def test_a_function_that_cannot_be_had_is_no_fault_of_a_message() -> None:
+    caller = Caller(Function("tests.unit.test_pipelines:none", "none", 0, 0.0, None))
+    with pytest.raises(penstock.PenstockError, match="none cannot be called: AttributeError"):
+        list(caller.calls([("a",)]))
+
+
+def test_answers_that_nobody_waited_for_are_not_those_of_the_next_calls(tmp_path: Path) -> None:
+    caller = Caller(Function("tests.unit.test_pipelines:play", "play", 0, 0.0, None))
+    first = caller.calls([("a", str(tmp_path / "a")), ("b", str(tmp_path / "b"))])
+    assert next(first).result == ("a", 1)
+    first.close()
+    assert [each.result for each in caller.calls([("c", str(tmp_path / "c"))])] == [("c", 1)]
+    caller.close()
