@@ -56,3 +56,24 @@ def gone(context: Context[dict[str, Any]], message: ScriptMessage) -> None:
 
 def shouted(message: Any) -> Any:
     return penstock.Draft(body=message.body.upper(), type="page")
+
+
+def slow(message: Any) -> None:
+    time.sleep(0.05)
+
+
+def flaky(message: Any) -> Any:
+    """For messages that are numbered: some never work, some do at their second attempt."""
+    if message.body % 10 == 7 or (message.body % 10 == 3 and message.attempts == 1):
+        raise ValueError(f"{message.body}, attempt {message.attempts}")
+
+
+counts = App("counts", input="in")
+
+
+@counts.script("n")
+def counted(context: Context[dict[str, Any]], message: ScriptMessage) -> None:
+    if message.body % 10 == 9:
+        raise ValueError("never")
+    context.state["seen"] = [*context.state.get("seen", []), message.body]
+    context.put(message.body, to="counted")

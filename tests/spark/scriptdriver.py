@@ -29,9 +29,8 @@ STEPS = {
 }
 
 
-def kill_at(step: str) -> None:
-    """Whoever gets there is killed."""
-    owner, name, after = STEPS[step]
+def kill_at(owner: Any, name: str, after: bool) -> None:
+    """Whoever gets to the call of this function, or to its end, is killed."""
     real: Callable[..., Any] = getattr(owner, name)
 
     def killed(*given: Any) -> Any:
@@ -46,7 +45,7 @@ def main(folder: Path, engine: str, step: str) -> None:
     spark = start(folder)
     sys.stdin.readline()
     if step != "none":
-        kill_at(step)
+        kill_at(*STEPS[step])
     shop = Shop.__new__(Shop)
     shop.manager = penstock.QueueManager(folder / "root")
     shop.run(

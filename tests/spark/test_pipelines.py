@@ -4,6 +4,8 @@ and going on, and the command."""
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import sys
 import time
@@ -101,7 +103,7 @@ def test_a_message_that_fails_comes_again_later_and_after_its_last_attempt_is_a_
     spark: Any, root: Root
 ) -> None:
     root.put("in", "poison", "later", "now", type="try", key="k")
-    made = root.pipeline(max_attempts=2, retry_delay=1.5).call(second_time).put("out")
+    made = root.pipeline(max_attempts=2, retry_delay=0.7).call(second_time).put("out")
     began = time.time()
     (progress,) = made.run(spark)
     assert (progress.put, progress.failed, progress.dead) == (1, 2, 0)
@@ -109,7 +111,7 @@ def test_a_message_that_fails_comes_again_later_and_after_its_last_attempt_is_a_
     with root.manager.open("in") as queue:
         waiting = list(queue.browse())
         assert sorted(message.body for message in waiting) == ["later", "poison"]
-        assert all(message.attempts == 1 and message.deliver_at.timestamp() > began + 1.5 for message in waiting)
+        assert all(message.attempts == 1 and message.deliver_at.timestamp() > began + 0.7 for message in waiting)
         while queue.qsize():
             time.sleep(0.2)
             made.run(spark)
@@ -119,14 +121,6 @@ def test_a_message_that_fails_comes_again_later_and_after_its_last_attempt_is_a_
     assert found.keys() == {"NOW", "LATER"}
     late = found["LATER"]
     assert (late.type, late.key, late.headers, late.priority) == ("done", "k", {"tried": "2"}, 3)
-
-
-def test_a_queue_without_a_limit_gives_a_poisonous_message_five_attempts(spark: Any, root: Root) -> None:
-    root.put("in", "poison")
-    made = root.pipeline(retry_delay=0.0).call(second_time)
-    for _ in range(5):
-        made.run(spark)
-    assert root.letters("in") == {"poison": "step 1 (call): ConnectionError: attempt 5"}
 
 
 def test_the_messages_of_a_key_are_handed_over_together_in_order_and_fail_together(spark: Any, root: Root) -> None:
@@ -236,9 +230,6 @@ def test_a_table_that_is_written_again_has_the_same_rows(
     assert sorted(row.text for row in spark.read.parquet(str(tmp_path / "rows")).collect()) == first
     assert called.read_text() == "." * 10, "what was decided is not called again"
     assert len(root.bodies("out")) == 10
-    root.put("in", 10)
-    made.run(spark)
-    assert spark.read.parquet(str(tmp_path / "rows")).count() == 11
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -302,13 +293,12 @@ def test_what_spark_would_refuse_is_found_before_anything_runs(spark: Any, root:
     assert root.bodies("in") == ["a"] and not (root.path / ".pipelines").exists()
 
 
-def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(needs_java: None, tmp_path: Path) -> None:
+def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(spark: Any, tmp_path: Path) -> None:
     root = Root(tmp_path / "queues", "in", "out")
     root.put("in", *range(50))
-    (tmp_path / "work.py").write_text("import time\ndef work(message):\n    time.sleep(0.05)\n")
     (tmp_path / "pipe.toml").write_text(
         'name = "pipe"\nroot = "queues"\nsource = "in"\nmax_rows = 25\n'
-        '[[step]]\ncall = "work:work"\n[[step]]\nput = "out"\n'
+        '[[step]]\ncall = "tests.spark.pipesteps:slow"\n[[step]]\nput = "out"\n'
     )
     command = [sys.executable, "-m", "penstock", "pipeline", "run", "pipe.toml", "--master", "local[2]", "--json"]
     driver = Started(command, tmp_path / "said", JAVA_TOOL_OPTIONS=java_options())
@@ -317,8 +307,47 @@ def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(needs_java: N
     driver.process.send_signal(signal.SIGINT)
     assert driver.process.wait(60) == 130, driver.said()
     said = [json.loads(each) for each in driver.said().splitlines() if each.startswith("{")]
-    done = sum(each["messages"] for each in said)
-    assert len(root.bodies("out")) in (done, done + 25) and "penstock/cli" not in driver.said()
-    finishing = Started([*command, "--until-empty"], tmp_path / "said", JAVA_TOOL_OPTIONS=java_options())
-    finishing.wait()
+    assert all(each["event"] == "batch" and each["put"] == each["messages"] for each in said)
+    assert len(root.bodies("out")) in (25, 50), "the batch that ran came to its end"
+    assert "penstock/cli" not in driver.said(), "a trace of ours; Spark's own processes may leave one when they end"
+    Pipeline.load(tmp_path / "pipe.toml").run(spark)
     assert sorted(root.bodies("out")) == list(range(50)) and root.bodies("in") == []
+
+
+class Shared:
+    """The session of the tests, which a command does not end."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+def test_the_tutorial_of_pipelines_can_be_followed_to_the_end(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run: Any
+) -> None:
+    text = (Path(__file__).parents[2] / "docs/pipelines.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("penstock.spark.sessions.session", lambda *_, **__: Shared(spark))
+    names: dict[str, Any] = {"__name__": "tutorial"}
+    said = []
+    for language, block in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL):
+        if language == "toml":
+            (tmp_path / "orders.toml").write_text(block)
+        elif language == "console":
+            said += [run(*shlex.split(line.removeprefix("$ penstock "))).stdout for line in block.splitlines()]
+        elif block.startswith("PRICES"):
+            (tmp_path / "shop.py").write_text(block)
+            spark.sparkContext.addPyFile(str(tmp_path / "shop.py"))
+        elif language == "python":
+            exec(compile(block, "tutorial.py", "exec", dont_inherit=True), names)
+        else:
+            assert capsys.readouterr().out == block
+    assert said[0] == "orders.toml: no mistakes\n" and len(said) == 3
+    names["manager"].close()
