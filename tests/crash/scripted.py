@@ -3,6 +3,7 @@ when all is done."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from penstock.scripts import App, Context, ScriptMessage
 from penstock.scripts.context import TIMER
 from penstock.timequeue import check_queue
 from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.snapshot import Snapshot
 
 SMALL: dict[str, Any] = {"depth": 32, "data_bytes": 32 << 10, "durability": "relaxed"}
 
@@ -67,6 +69,34 @@ class Saved(Protocol):
     def put_back(self) -> None: ...
 
 
+class SavedFiles:
+    """Queues, and folders beside them, to be put back as often as needed."""
+
+    def __init__(self, queues: list[Path], *folders: Path) -> None:
+        self._queues = [Snapshot(queue) for queue in queues]
+        self._folders = folders
+        self._files = {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+    def put_back(self) -> None:
+        for queue in self._queues:
+            queue.put_back()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        for path, data in self._files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+class Working(Protocol):
+    """What is killed while it works, and finished by others."""
+
+    begun: Any
+
+    def saved(self) -> Saved: ...
+    def finish(self) -> None: ...
+    def judge(self) -> Any: ...
+
+
 class Shop:
     """A macro queue of two queues and an output, with contexts, timers and messages."""
 
@@ -116,7 +146,7 @@ class Shop:
         return [timer for timer in waiting if timer is not None]
 
 
-def kill_at_steps(shop: Shop, every: int, work: Any, prepare: Any, *, least: int) -> None:
+def kill_at_steps(shop: Working, every: int, work: Any, prepare: Any, *, least: int) -> None:
     """Whoever works is killed at each so many-th of its steps, and the next one finishes."""
     for step in range(1, STEPS_MAX, every):
         shop.begun.put_back()
@@ -129,7 +159,7 @@ def kill_at_steps(shop: Shop, every: int, work: Any, prepare: Any, *, least: int
     raise AssertionError("it has no end")
 
 
-def kill_two(shop: Shop, every: int, second_every: int, work: Any, prepare: Any, *, least: int) -> None:
+def kill_two(shop: Working, every: int, second_every: int, work: Any, prepare: Any, *, least: int) -> None:
     """So is the one that comes next, and a third one finishes."""
     killed = 0
     for step in range(97, STEPS_MAX, every):

@@ -4,15 +4,14 @@ see tests/spark/fakespark.py; tests/spark/test_scripts_killed.py has the same wi
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.crash.scripted import Shop, app, kill_at_steps, kill_two
-from tests.snapshot import FAST, Snapshot
+from tests.crash.scripted import SavedFiles, Shop, app, kill_at_steps, kill_two
+from tests.snapshot import FAST
 from tests.thoroughness import IN_FULL
 
 pytest.importorskip("pyspark")
@@ -24,29 +23,12 @@ AGAIN_EVERY = 401 if IN_FULL else 1301
 SECOND_EVERY = 211 if IN_FULL else 997
 
 
-class Saved:
-    """Queues, and the folder of scripts on Spark, to be put back as often as needed."""
-
-    def __init__(self, queues: list[Path], folder: Path) -> None:
-        self._queues = [Snapshot(queue) for queue in queues]
-        self._folder = folder
-        self._files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    def put_back(self) -> None:
-        for queue in self._queues:
-            queue.put_back()
-        shutil.rmtree(self._folder)
-        for path, data in self._files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-
-
 class Root(Shop):
     def __init__(self, path: Path) -> None:
         super().__init__(path, exclusive_keys=False)
 
-    def saved(self) -> Saved:
-        return Saved(self.queues, Place(self.path, "shop").path)
+    def saved(self) -> SavedFiles:
+        return SavedFiles(self.queues, Place(self.path, "shop").path)
 
     def driver(self) -> FakeSpark:
         return FakeSpark(app, self.path)

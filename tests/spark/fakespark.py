@@ -46,15 +46,18 @@ class FakeSpark:
         with self._place.nobody_works():
             self._place.settle_on(PARTS, partitions, app.input, partitions)
         self._partitions = partitions
+        receiver = f"scripts.{app.name}"
+        self._begin(query, root=root, queue=app.input, receiver=receiver, maxrows=max_rows, receiverwait=5)
+        self._batches = Batches(app, self._place, receiver, None, 5.0)
+
+    def _begin(self, query: str, **options: Any) -> None:
+        """The checkpoint, and the stream of the source."""
         self._place.checkpoint.mkdir(exist_ok=True)
         (self._place.checkpoint / "metadata").write_text(json.dumps({"id": query}))
         self._offsets = self._place.checkpoint / "offsets"
         self._commits = self._place.checkpoint / "commits"
-        receiver = f"scripts.{app.name}"
-        options = {"root": root, "queue": app.input, "receiver": receiver, "maxrows": max_rows, "receiverwait": 5}
         given = {name: str(value) for name, value in options.items()}
         self._reader = PenstockDataSource(given).streamReader(COLUMNS)
-        self._batches = Batches(app, self._place, receiver, None, 5.0)
 
     def _log(self, path: Path, line: str) -> None:
         with path.open("a") as file:
@@ -98,13 +101,17 @@ class FakeSpark:
         batches = [batch for part in self._reader.partitions(start, end) for batch in self._reader.read(part)]
         if not batches:
             return pa.table({})
-        table = pa.Table.from_batches(batches)
+        return self._parted(pa.Table.from_batches(batches))
+
+    def _parted(self, table: Any) -> Any:
         parts = [zlib.crc32((key or "").encode()) % self._partitions for key in table.column("key").to_pylist()]
         return table.append_column(PART, pa.array(parts, pa.int32())).sort_by(ORDER)
 
     def _outcomes(self, table: Any, serial: int, known: set[str]) -> Rows:
         files = [str(self._place.part(number)) for number in range(self._partitions)]
-        task = Task(self._app, str(self._place.folder.root), files, serial)
+        return self._mapped(table, Task(self._app, str(self._place.folder.root), files, serial), known)
+
+    def _mapped(self, table: Any, task: Any, known: set[str]) -> Rows:
         found = Rows()
         if known:
             table = table.filter([queue not in known for queue in table.column("queue").to_pylist()])

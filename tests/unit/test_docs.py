@@ -32,6 +32,7 @@ PAGES = [
     "docs/macro.md",
     "docs/manager.md",
     "docs/metrics.md",
+    "docs/pipelines.md",
     "docs/scripts-on-spark.md",
     "docs/scripts.md",
     "docs/selecting.md",

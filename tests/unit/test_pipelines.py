@@ -330,3 +330,16 @@ def test_answers_that_nobody_waited_for_are_not_those_of_the_next_calls(tmp_path
     first.close()
     assert [each.result for each in caller.calls([("c", str(tmp_path / "c"))])] == [("c", 1)]
     caller.close()
+
+
+def test_a_queue_without_a_limit_gives_a_poisonous_message_five_attempts(root: Path) -> None:
+    pytest.importorskip("pyspark")
+    from penstock.spark.pipelines.tasks import Limits
+
+    with penstock.QueueManager(root / "queues") as manager:
+        manager.create("limited", max_attempts=9, data_bytes=1 << 16, durability="relaxed")
+    without, limited = str(root / "queues/orders"), str(root / "queues/limited")
+    ours = Limits(None)
+    assert [ours.failed(without, "a", n, "no").reason for n in (4, 5)] == [None, "max_attempts"]
+    assert ours.failed(limited, "a", 8, "no").reason is None, "the queue sees to it"
+    assert [Limits(2).failed(limited, "a", n, "no").reason for n in (1, 2)] == [None, "max_attempts"]

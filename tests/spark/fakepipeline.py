@@ -1,0 +1,111 @@
+"""A pipeline led as Spark leads it, without Spark: see fakespark.py. What its steps came to is made up here; what
+follows is the real thing: the end of a task, the scripts, and the driver's side of a batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.scripts import App
+from penstock.spark.pipelines.batches import PipelineBatches
+from penstock.spark.pipelines.definition import Definition
+from penstock.spark.pipelines.definition import Script as ScriptStep
+from penstock.spark.pipelines.place import PipelinePlace, receiver_of
+from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Finish
+from penstock.spark.scripting.place import PARTS, Place
+from penstock.spark.scripting.query import settled
+from penstock.spark.scripting.results import Result, decode
+from penstock.spark.scripting.rows import COLUMNS
+from penstock.spark.scripting.tasks import Task
+from penstock.store import rig
+from tests.spark.fakespark import FakeSpark
+
+_TABLE = "_table_0"
+_TEXT = pa.string()
+_ORIGIN = pa.struct([("queue", _TEXT), ("id", _TEXT), ("number", pa.int64()), ("attempts", pa.int32())])
+_MESSAGE = pa.struct(
+    [
+        ("to", _TEXT), ("codec", pa.int32()), ("body", pa.binary()), ("type", _TEXT), ("key", _TEXT),
+        ("priority", pa.int32()), ("headers", pa.map_(_TEXT, _TEXT)), ("deliver_us", pa.int64()),
+    ]
+)  # fmt: skip
+_ROW = pa.struct([("n", pa.int64())])
+
+
+class FakePipeline(FakeSpark):
+    """One driver. Its messages are numbers: ``error`` says of a number and an attempt why it fails; others are put into
+    a queue, are a row of a table, and have a script."""
+
+    def __init__(self, root: Path, app: App[Any], error: Any) -> None:
+        self._app, self._error, self._partitions = app, error, 2
+        self._definition = Definition(
+            name="numbers",
+            root=str(root),
+            sources=[app.input],
+            max_attempts=2,
+            retry_delay=0.0,
+            steps=(ScriptStep(script=app),),
+        )
+        self._place = PipelinePlace(root, "numbers")
+        self._place.settle(self._definition.sources)
+        self._parts = Place(root, app.name)
+        settled(self._parts, PARTS, self._partitions, receiver_of("numbers"), 1)
+        self._table = root / ".table"
+        self._begin("query", root=root, queue=app.input, receiver=receiver_of("numbers"), maxrows=4, receiverwait=5)
+        self._batches = PipelineBatches(self._definition, self._place, self._write, self._run_script)
+
+    def _outcomes(self, table: Any, serial: int, known: set[str]) -> Any:
+        finish = Finish(self._definition.root, self._app.input, 2, [_TABLE], script=True)
+        return self._mapped(self._applied(table) if table.num_rows else table, finish, known)
+
+    def _applied(self, table: Any) -> Any:
+        """All steps but the script."""
+        rows = table.select(COLUMNS.fieldNames()).to_pylist()
+        errors = [self._error(int(row["body"]), row["attempts"]) for row in rows]
+        timers = [bool(row["headers"]) for row in rows]
+        live = [error is None and not timer for error, timer in zip(errors, timers, strict=True)]
+        sent = [[_sent(row)] if goes_on else [] for row, goes_on in zip(rows, live, strict=True)]
+        written = [{"n": int(row["body"])} if goes_on else None for row, goes_on in zip(rows, live, strict=True)]
+        origins = [[{name: row[name] for name in ("queue", "id", "number", "attempts")}] for row in rows]
+        for name, values, kind in (
+            (ERROR, errors, _TEXT),
+            (LIVE, live, pa.bool_()),
+            (TIMER, timers, pa.bool_()),
+            (SENT, sent, pa.list_(_MESSAGE)),
+            (_TABLE, written, _ROW),
+            (ORIGINS, origins, pa.list_(_ORIGIN)),
+        ):
+            table = table.append_column(name, pa.array(values, type=kind))
+        return table
+
+    def _run_script(self, rows: Any, serial: int) -> list[Result]:
+        files = [str(self._parts.part(number)) for number in range(self._partitions)]
+        task = Task(self._app, self._definition.root, files, serial)
+        return [each for row in self._mapped(self._parted(rows), task, set()) for each in decode(row["results"])]
+
+    def _write(self, column: str, serial: int, rows: Any) -> None:
+        assert column == _TABLE
+        self._table.mkdir(exist_ok=True)
+        place = self._table / f"{serial}.json"
+        place.unlink(missing_ok=True)
+        for row in rows.to_pylist():  # one by one: a kill leaves some
+            rig.effect(rig.WRITE, str(place))
+            with place.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def _sent(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "to": "output",
+        "deliver_us": None,
+        **{name: row[name] for name in ("codec", "body", "type", "key", "priority")},
+    }
+
+
+def rows_of(root: Path) -> list[int]:
+    """What is in the table."""
+    files = sorted((root / ".table").glob("*.json"))
+    return sorted(json.loads(line)["n"] for file in files for line in file.read_text().splitlines())
