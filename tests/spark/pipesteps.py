@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import penstock
@@ -59,6 +60,9 @@ def shouted(message: Any) -> Any:
 
 
 def slow(message: Any) -> None:
+    """It leaves a trace beside the folder of the queues."""
+    with Path(message.queue).parent.with_name("called").open("a") as file:
+        file.write(f"{message.body}\n")
     time.sleep(0.05)
 
 

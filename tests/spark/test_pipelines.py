@@ -24,7 +24,7 @@ from penstock.spark import Pipeline, run_scripts
 from penstock.spark.pipelines.batches import PipelineStore
 from penstock.spark.pipelines.definition import BadPipeline
 from tests.spark.archive import java_options
-from tests.spark.pipesteps import priced, second_time, shouted, summed, visits
+from tests.spark.pipesteps import priced, second_time, shouted, slow, summed, visits
 from tests.spark.processes import Started
 
 pytestmark = pytest.mark.timeout(300)
@@ -243,12 +243,6 @@ def test_stopped_in_the_middle_of_a_batch_it_is_finished_and_goes_on_when_starte
     spark: Any, root: Root, tmp_path: Path
 ) -> None:
     called = tmp_path / "called"
-
-    def slow(message: Any) -> None:
-        with called.open("a") as file:
-            file.write(f"{message.body}\n")
-        time.sleep(0.05)
-
     made = root.pipeline(max_rows=20).call(slow).put("out")
     root.put("in", *range(60))
     running = made.start(spark)
@@ -302,8 +296,8 @@ def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(spark: Any, t
     )
     command = [sys.executable, "-m", "penstock", "pipeline", "run", "pipe.toml", "--master", "local[2]", "--json"]
     driver = Started(command, tmp_path / "said", JAVA_TOOL_OPTIONS=java_options())
-    with root.manager.open("in") as queue:
-        driver.wait_for(lambda: queue.stats().claimed, "the first batch")
+    called = tmp_path / "called"
+    driver.wait_for(called.exists, "the first call")
     driver.process.send_signal(signal.SIGINT)
     assert driver.process.wait(60) == 130, driver.said()
     said = [json.loads(each) for each in driver.said().splitlines() if each.startswith("{")]
@@ -312,6 +306,7 @@ def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(spark: Any, t
     assert "penstock/cli" not in driver.said(), "a trace of ours; Spark's own processes may leave one when they end"
     Pipeline.load(tmp_path / "pipe.toml").run(spark)
     assert sorted(root.bodies("out")) == list(range(50)) and root.bodies("in") == []
+    assert sorted(map(int, called.read_text().split())) == list(range(50)), "each was called once"
 
 
 class Shared:
@@ -346,6 +341,7 @@ def test_the_tutorial_of_pipelines_can_be_followed_to_the_end(
             (tmp_path / "shop.py").write_text(block)
             spark.sparkContext.addPyFile(str(tmp_path / "shop.py"))
         elif language == "python":
+            block = block.replace('"tables/sold"', repr(str(tmp_path / "tables/sold")))  # this Java began elsewhere
             exec(compile(block, "tutorial.py", "exec", dont_inherit=True), names)
         else:
             assert capsys.readouterr().out == block
