@@ -22,7 +22,7 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work scripts peek tail ls apply stat top console metrics report groups cancel purge redrive "
+        "create put get work scripts pipeline peek tail ls apply stat top console metrics report groups cancel purge redrive "
         "move claims publishers check repair resize upgrade backup export import syncer doctor bench completion"
     )
 
@@ -223,6 +223,7 @@ def test_every_command_prints_json_that_parses(run: Run, tmp_path: Path) -> None
     called.add("syncer")  # likewise: tests/cli/test_syncer.py
     called.add("report")  # by a Spark job: tests/spark/test_report.py
     called.add("scripts")  # an app is needed: tests/cli/test_scripts.py
+    called.add("pipeline")  # a file is needed: tests/cli/test_pipeline.py
     assert said("groups", path) == []
     assert said("cancel", path, put["id"], code=1) == [{"id": put["id"], "cancelled": False}]
     with penstock.open(path) as q, q.receiver("report") as receiver:

@@ -13,8 +13,9 @@ from penstock.scripts import App
 from penstock.spark.pipelines.batches import PipelineBatches
 from penstock.spark.pipelines.definition import Definition
 from penstock.spark.pipelines.definition import Script as ScriptStep
+from penstock.spark.pipelines.definition import Table as TableStep
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
-from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Finish
+from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Finish, column_of
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import settled
 from penstock.spark.scripting.results import Result, decode
@@ -23,7 +24,7 @@ from penstock.spark.scripting.tasks import Task
 from penstock.store import rig
 from tests.spark.fakespark import FakeSpark
 
-_TABLE = "_table_0"
+_TABLE = column_of(0)
 _TEXT = pa.string()
 _ORIGIN = pa.struct([("queue", _TEXT), ("id", _TEXT), ("number", pa.int64()), ("attempts", pa.int32())])
 _MESSAGE = pa.struct(
@@ -47,7 +48,7 @@ class FakePipeline(FakeSpark):
             sources=[app.input],
             max_attempts=2,
             retry_delay=0.0,
-            steps=(ScriptStep(script=app),),
+            steps=(TableStep(table=".table"), ScriptStep(script=app)),
         )
         self._place = PipelinePlace(root, "numbers")
         self._place.settle(self._definition.sources)
@@ -86,8 +87,8 @@ class FakePipeline(FakeSpark):
         task = Task(self._app, self._definition.root, files, serial)
         return [each for row in self._mapped(self._parted(rows), task, set()) for each in decode(row["results"])]
 
-    def _write(self, column: str, serial: int, rows: Any) -> None:
-        assert column == _TABLE
+    def _write(self, folder: str, serial: int, rows: Any) -> None:
+        assert folder == ".table"
         self._table.mkdir(exist_ok=True)
         place = self._table / f"{serial}.json"
         place.unlink(missing_ok=True)

@@ -247,6 +247,8 @@ def test_stopped_in_the_middle_of_a_batch_it_is_finished_and_goes_on_when_starte
     root.put("in", *range(60))
     running = made.start(spark)
     until(lambda: called.exists() and len(called.read_text().split()) > 3)
+    assert running.finish(60)
+    time.sleep(0.5)  # the next batch is about to begin, or not yet: neither does
     running.stop()
     assert not running.query.isActive and running.query.exception() is None
     done = called.read_text().split()

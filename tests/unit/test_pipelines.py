@@ -246,6 +246,8 @@ def test_a_definition_in_python_is_that_of_a_file(root: Path) -> None:
         .table(root / "tables/sold", columns=["key", "order.item"])
     )
     assert made.definition == load(written(root, WHOLE))
+    with pytest.raises(BadPipeline, match="orders: option max_attempts: Expected int"):
+        Pipeline("orders", root=root, source="orders", max_attempts="three")  # type: ignore[arg-type]
     with pytest.raises(BadPipeline, match=r"orders: step 7 \(call\): option retries: Expected int"):
         made.call(priced, retries="x")
     with pytest.raises(BadPipeline, match=r"step 7 \(call\): option tries"):

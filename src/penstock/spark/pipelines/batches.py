@@ -15,12 +15,22 @@ import pyarrow as pa
 from penstock.scripts.outbox import Outbox
 from penstock.spark.pipelines.definition import Definition
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
-from penstock.spark.pipelines.tasks import SCRIPT, WHOSE, Beside, Limits, decode_beside, encode_beside, packed, unpacked
+from penstock.spark.pipelines.tasks import (
+    SCRIPT,
+    WHOSE,
+    Beside,
+    Limits,
+    column_of,
+    decode_beside,
+    encode_beside,
+    packed,
+    unpacked,
+)
 from penstock.spark.scripting.batches import Batches, Outcomes
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined
 
-Write = Callable[[str, int, Any], None]  # a table's column, the batch's serial number, its rows
+Write = Callable[[str, int, Any], None]  # a table's folder, the batch's serial number, its rows
 RunScript = Callable[[Any, int], Iterable[Result]]  # rows, the batch's serial number
 
 log = logging.getLogger("penstock")
@@ -98,6 +108,8 @@ class PipelineBatches(Batches):
         self._definition = definition
         self._write = write
         self._run_script = run_script
+        # By their folders: steps may be others when what is left of a batch is written.
+        self._folders = {column_of(n): step.table for n, step in enumerate(definition.tables)}
         self.counts: dict[int, Counts] = {}  # of the last batches, by Spark's numbers
 
     def run(self, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> None:
@@ -122,7 +134,7 @@ class PipelineBatches(Batches):
         rows = beside.pop(SCRIPT, None)
         if rows is not None:
             results, beside = self._with_script(results, beside, unpacked(rows), serial)
-        store.coming = beside
+        store.coming = {self._folders[column]: several for column, several in beside.items()}
         self._count(found.marks, results, beside)
         return {"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}
 
@@ -192,8 +204,8 @@ class PipelineBatches(Batches):
         assert isinstance(store, PipelineStore)
         super()._put(store, outbox)
         for serial, beside in store.beside():
-            for column, several in beside.items():
-                self._write(column, serial, unpacked(several).drop_columns(list(WHOSE)))
+            for folder, several in beside.items():
+                self._write(folder, serial, unpacked(several).drop_columns(list(WHOSE)))
             store.written(serial)
 
     def _inputs(self) -> list[str]:

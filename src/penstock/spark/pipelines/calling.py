@@ -20,6 +20,7 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.spark.pipelines import child as C
 
+CALLERS_MAX = 8  # processes beside a worker of Spark's: more functions than a pipeline has, as a rule
 START_S = 60.0  # for a process to begin and import the function
 
 
@@ -135,7 +136,7 @@ class Caller:
         numbers = (theirs_in.fileno(), theirs_out.fileno())
         with theirs_in, theirs_out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.spark.pipelines.child", *map(str, numbers)],
+                [sys.executable, "-P", "-m", "penstock.spark.pipelines.child", *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -174,7 +175,9 @@ _callers: dict[Function, Caller] = {}
 
 
 def caller_of(function: Function) -> Caller:
-    """One for each function in a process: Spark's workers live longer than their tasks."""
-    if function not in _callers:
-        _callers[function] = Caller(function)
-    return _callers[function]
+    """One for each function in a process: Spark's workers live longer than their tasks, and serve many pipelines."""
+    found = _callers.pop(function, None) or Caller(function)
+    while len(_callers) >= CALLERS_MAX:
+        _callers.pop(next(iter(_callers))).close()
+    _callers[function] = found
+    return found

@@ -207,6 +207,10 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return self.sources[0]
 
     @property
+    def tables(self) -> list[Table]:
+        return [step for step in self.steps if isinstance(step, Table)]
+
+    @property
     def script(self) -> Script | None:
         return next((step for step in self.steps if isinstance(step, Script)), None)
 

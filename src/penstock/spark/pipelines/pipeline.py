@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.errors import PenstockError
 from penstock.spark.pipelines import checking, plan, tables
 from penstock.spark.pipelines import definition as D
 from penstock.spark.pipelines.batches import Counts, PipelineBatches
@@ -65,16 +66,22 @@ class Pipeline:
         **options: Any,
     ) -> None:
         self._where = name
-        self._definition = D.Definition(
-            name=name,
-            root=os.path.abspath(root),
-            sources=[source] if isinstance(source, str) else list(source),
-            max_attempts=max_attempts,
-            retry_delay=retry_delay,
-            max_rows=max_rows,
-            wait=wait,
-            options={name: str(value) for name, value in options.items()},
-        )
+        given = {
+            "name": name,
+            "root": os.path.abspath(root),
+            "sources": [source] if isinstance(source, str) else list(source),
+            "max_attempts": max_attempts,
+            "retry_delay": retry_delay,
+            "max_rows": max_rows,
+            "wait": wait,
+            "options": {name: str(value) for name, value in options.items()},
+            "steps": (),
+        }
+        mistakes: list[D.Mistake] = []
+        made = D.converted(given, D.Definition, None, mistakes)
+        if made is None:
+            raise D.BadPipeline(str(name), mistakes)
+        self._definition = made
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pipeline:
@@ -213,7 +220,7 @@ class Running:
     def _each(self, frame: DataFrame, number: int) -> None:
         def outcomes(serial: int, known: set[str]) -> DataFrame:
             rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
-            return plan.Plan(self._definition).outcomes(rows)
+            return self._plan.outcomes(rows)
 
         self._begin(frame)
         try:
@@ -241,8 +248,13 @@ class Running:
 
         return run
 
-    def _write(self, column: str, serial: int, rows: pa.Table) -> None:
-        step = self._plan.tables[column]
+    def _write(self, place: str, serial: int, rows: pa.Table) -> None:
+        step = next((each for each in self._definition.tables if each.table == place), None)
+        if step is None:
+            raise PenstockError(
+                f"{place}: rows of batch {serial} wait to be written there, and the pipeline has no such table any "
+                f"more; start it once with this step"
+            )
         tables.write(self._spark, step, f"{self._definition.name}-{self._id}-{serial:08d}", rows)
 
     # ------------------------------------------------------------ for whoever started it

@@ -64,6 +64,7 @@ class Plan:
         self._definition = definition
         self._parsed: list[str] = []
         self.tables: dict[str, Table] = {}  # by column
+        self._functions: dict[str, Function] = {}  # by step: a function is pickled once
 
     def steps(self, rows: DataFrame) -> DataFrame:
         """All of them; ``StepError`` at the first that Spark refuses."""
@@ -105,7 +106,7 @@ class Plan:
         if isinstance(step, Filter):
             return self._filter(frame, step, called)
         if isinstance(step, Call):
-            return _mapped(frame, T.CallEach(called, function_of(step, step.call), self._parsed))
+            return _mapped(frame, T.CallEach(called, self._function(step, step.call, called), self._parsed))
         if isinstance(step, Group):
             return self._group(frame, step, called)
         if isinstance(step, Put):
@@ -115,6 +116,11 @@ class Plan:
         if isinstance(step, Table):
             return self._table(frame, step, called)
         return frame  # a script: it comes when all else is decided
+
+    def _function(self, step: Calling, function: Any, called: str) -> Function:
+        if called not in self._functions:
+            self._functions[called] = function_of(step, function)
+        return self._functions[called]
 
     def _parse(self, frame: DataFrame, step: Parse, called: str) -> DataFrame:
         schema = _asked(called, "parse", lambda: StructType.fromDDL(step.parse))
@@ -163,7 +169,7 @@ class Plan:
         ordered = keyed.repartition(T.BY).sortWithinPartitions(
             T.BY, F.desc("priority"), "deliver_at", "number", "queue"
         )
-        return _mapped(ordered, T.CallGroups(called, function_of(step, step.group), self._parsed)).drop(T.BY)
+        return _mapped(ordered, T.CallGroups(called, self._function(step, step.group, called), self._parsed)).drop(T.BY)
 
     def _route(self, frame: DataFrame, step: Route, called: str) -> DataFrame:
         """The column ``_to``: the queue's name; or, behind a ``!``, which choice could not be computed."""
@@ -182,7 +188,7 @@ class Plan:
         return _sent(failed, F.when(F.col("_to").startswith("="), F.expr("substring(_to, 2)"))).drop("_to")
 
     def _table(self, frame: DataFrame, step: Table, called: str) -> DataFrame:
-        column = f"_table_{len(self.tables)}"
+        column = T.column_of(len(self.tables))
         if step.when is not None:
             frame = self._judged(frame, "_true", step.when, called, "when")
             frame = _failed(frame, _not_computed(F.col("_true"), step.when, called))

@@ -56,6 +56,11 @@ encode_beside = msgspec.msgpack.Encoder().encode
 decode_beside = msgspec.msgpack.Decoder(Beside).decode
 
 
+def column_of(table: int) -> str:
+    """Of the rows of the n-th table."""
+    return f"_table_{table}"
+
+
 def packed(rows: pa.RecordBatch) -> bytes:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
