@@ -22,8 +22,8 @@ NAMES = [module.__name__.rpartition(".")[2].rstrip("_") for module in COMMANDS]
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert " ".join(NAMES) == (
-        "create put get work scripts pipeline peek tail ls apply stat top console metrics report groups cancel purge redrive "
-        "move claims publishers check repair resize upgrade backup export import syncer doctor bench completion"
+        "create put get work scripts pipeline peek tail ls apply stat top console metrics report groups cancel purge "
+        "redrive move claims publishers check repair resize upgrade backup export import syncer doctor bench completion"
     )
 
 
