@@ -4,6 +4,7 @@ tests/spark/fakepipeline.py; tests/spark/test_pipelines_killed.py has the same w
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.snapshot import FAST
 from tests.thoroughness import IN_FULL
 
 pytest.importorskip("pyspark")
+from penstock.spark.pipelines.batches import PipelineStore
 from tests.spark.fakepipeline import FakePipeline, rows_of
 
 EVERY = 11 if IN_FULL else 97
@@ -26,7 +28,7 @@ AGAIN_EVERY = 401 if IN_FULL else 1301
 SECOND_EVERY = 211 if IN_FULL else 997
 
 NUMBERS = range(6)
-FLAKY, POISON, NOT_FOR_SCRIPTS = 1, 2, 3
+FLAKY, POISON, NOT_FOR_SCRIPTS, FICKLE = 1, 2, 3, 4
 DONE = [n for n in NUMBERS if n not in (POISON, NOT_FOR_SCRIPTS)]
 
 app = App("counts", input="in")
@@ -41,7 +43,9 @@ def counted(context: Context[dict[str, Any]], message: ScriptMessage) -> None:
 
 
 def error_of(number: int, attempt: int) -> str | None:
-    return f"attempt {attempt}" if number == POISON or (number == FLAKY and attempt == 1) else None
+    """Also of one that is not the same when it is called again, by a driver that comes next."""
+    first = attempt == 1 and (number == FLAKY or (number == FICKLE and os.getpid() % 2 == 0))
+    return f"attempt {attempt}" if number == POISON or first else None
 
 
 class Root:
@@ -62,13 +66,13 @@ class Root:
     def saved(self) -> SavedFiles:
         return SavedFiles(self.queues, self.path / ".pipelines", self.path / ".scripts", self.path / ".table")
 
-    def driver(self) -> FakePipeline:
-        return FakePipeline(self.path, app, error_of)
+    def driver(self, query: str = "query") -> FakePipeline:
+        return FakePipeline(self.path, app, error_of, query=query)
 
-    def finish(self) -> None:
+    def finish(self, query: str = "query") -> None:
         """A message that failed is due again when its claim is committed, which a driver does last."""
         for _ in range(4):
-            self.driver().run()
+            self.driver(query).run()
 
     def judge(self) -> None:
         for queue in self.queues:
@@ -95,3 +99,35 @@ def test_killed_at_every_step_each_message_is_in_its_sinks_once_or_has_failed(ro
 
 def test_the_next_driver_of_a_pipeline_may_be_killed_at_every_step_too(root: Root) -> None:
     kill_two(root, AGAIN_EVERY, SECOND_EVERY, FakePipeline.run, root.driver, least=2)
+
+
+def test_a_batch_that_is_written_down_is_known_when_the_checkpoint_is_lost(root: Root) -> None:
+    root.begun.put_back()
+    driver = root.driver()
+    assert driver.batch()
+    driver.lose_checkpoint()
+    root.finish("another query")
+    root.judge()
+
+
+def test_what_came_before_a_script_is_not_asked_again_when_the_driver_died_behind_it(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.begun.put_back()
+
+    def dies(*_: object) -> None:
+        raise OSError("killed")
+
+    driver = FakePipeline(root.path, app, lambda number, attempt: "poison" if number == POISON else None)
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelineStore, "post_batch", dies)
+        with pytest.raises(OSError, match="killed"):
+            driver.run()
+    driver.stop()
+    following = FakePipeline(root.path, app, lambda number, attempt: f"{number} fails now")
+    assert following.batch()
+    following.stop()
+    with penstock.open(root.path / "output") as output:
+        assert sorted(message.body for message in output.browse()) == DONE
+    root.finish()
+    root.judge()

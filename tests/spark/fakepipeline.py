@@ -40,7 +40,7 @@ class FakePipeline(FakeSpark):
     """One driver. Its messages are numbers: ``error`` says of a number and an attempt why it fails; others are put into
     a queue, are a row of a table, and have a script."""
 
-    def __init__(self, root: Path, app: App[Any], error: Any) -> None:
+    def __init__(self, root: Path, app: App[Any], error: Any, *, query: str = "query") -> None:
         self._app, self._error, self._partitions = app, error, 2
         self._definition = Definition(
             name="numbers",
@@ -55,7 +55,7 @@ class FakePipeline(FakeSpark):
         self._parts = Place(root, app.name)
         settled(self._parts, PARTS, self._partitions, receiver_of("numbers"), 1)
         self._table = root / ".table"
-        self._begin("query", root=root, queue=app.input, receiver=receiver_of("numbers"), maxrows=4, receiverwait=5)
+        self._begin(query, root=root, queue=app.input, receiver=receiver_of("numbers"), maxrows=4, receiverwait=5)
         self._batches = PipelineBatches(self._definition, self._place, self._write, self._run_script)
 
     def _outcomes(self, table: Any, serial: int, known: set[str]) -> Any:

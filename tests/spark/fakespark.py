@@ -73,8 +73,11 @@ class FakeSpark:
             pass
         self._reader.stop()
 
-    def lose_checkpoint(self) -> None:
+    def stop(self) -> None:
         self._reader.stop()
+
+    def lose_checkpoint(self) -> None:
+        self.stop()
         shutil.rmtree(self._place.checkpoint)
 
     def batch(self) -> bool:
