@@ -101,6 +101,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             following = self._following(claim, limit)
         self.settle(behind=bool(following))
         if following:
+            self._claim_ahead(following, limit)
             return self.offset_of(following)
         return self.where_it_begins() if claim == 0 else start
 
@@ -130,9 +131,15 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = made.number if made is not None else 0
         return found
 
+    def _claim_ahead(self, claim: int, limit: ReadLimit) -> None:
+        """With a trigger that ends all that is due will be read: the batch after this one is claimed while tasks read
+        this one. Elsewhere it is not, since the query may be stopped, and nobody else could have those messages."""
+        if self._only_now and claim == max(self._open):
+            self._admitted().claim_ahead(*limits(self._given, limit), selection=self._selection)
+
     def found_again(self, claim: int) -> int:
         """The number of the first open claim behind this one, which nobody has logged; 0 if there is none."""
-        self._start()
+        self._know(self._start().claimed_ahead())
         return min((number for number in self._open if number > claim), default=0)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -300,14 +307,22 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def take(self, most_rows: int, most_bytes: int | None, *, at_least_one: bool = True) -> Claim | None:
         """Claim what is due, up to so much of it."""
+        receiver = self._admitted()
+        made = receiver.claim(most_rows, most_bytes, selection=self._selection, at_least_one=at_least_one)
+        self._know(made)
+        return made
+
+    def _admitted(self) -> Receiver:
+        """The receiver, if it may claim."""
         receiver = self._start()
         assert self._gate is not None
         self._gate.check("get")
-        made = receiver.claim(most_rows, most_bytes, selection=self._selection, at_least_one=at_least_one)
+        return receiver
+
+    def _know(self, made: Claim | None) -> None:
         if made is not None:
             self._open[made.number] = made.count
             self._fresh = made
-        return made
 
     def due(self, enough: int) -> tuple[int, int]:
         """How many messages are due that this query takes, counted until there are ``enough``, and since when the

@@ -15,6 +15,7 @@ import secrets
 import time
 import weakref
 from array import array
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -130,7 +131,8 @@ class Receiver:
         self._done_ticket = 0
         self._unreturned = 0  # a claim that may be marked, and has a file or not, and that no call has returned
         self._if_overdue = if_overdue
-        self._behind: Future[None] | None = None  # what goes on while the caller does something else
+        self._behind: list[Future[None]] = []  # what goes on while the caller does something else, one after the other
+        self._ahead: Claim | None = None  # one of these has made it, and no call has returned it
         self._thread: ThreadPoolExecutor | None = None
         self._fd = self._lock(wait_s)
         _receivers.add(self)
@@ -219,7 +221,25 @@ class Receiver:
             raise Misuse(f"most_rows must be a whole number above 0, not {most_rows!r}")
         if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
             raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
+        return self.claimed_ahead() or self._claim(most_rows, most_bytes, selection, at_least_one)
+
+    def claim_ahead(self, most_rows: int, most_bytes: int | None = None, *, selection: Selection | None = None) -> None:
+        """Begin to claim while the caller goes on with the claims before: it is what ``claim`` returns next. If that
+        never comes, the claim stays, as any other."""
+        self._go_on(self._claim_ahead, most_rows, most_bytes, selection)
+
+    def _claim_ahead(self, most_rows: int, most_bytes: int | None, selection: Selection | None) -> None:
+        self._ahead = self._claim(most_rows, most_bytes, selection, True)
+
+    def claimed_ahead(self) -> Claim | None:
+        """What was claimed ahead; None if nothing was, or nothing was due then."""
         self._join()
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def _claim(
+        self, most_rows: int, most_bytes: int | None, selection: Selection | None, at_least_one: bool
+    ) -> Claim | None:
         left = self._unwritten()
         self._unreturned = 0
         if left is not None:
@@ -545,15 +565,23 @@ class Receiver:
         if self._acknowledged == self._committed:  # less, also if a call before this one failed half-way
             return
         if behind:
-            self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{self.name}")
-            self._behind = self._thread.submit(self._acknowledge, self._committed)
+            self._go_on(self._acknowledge, self._committed)
         else:
             self._acknowledge(self._committed)
 
+    def _go_on(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do this while the caller does something else."""
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{self.name}")
+        self._behind.append(self._thread.submit(work, *arguments))
+
     def _join(self) -> None:
-        behind, self._behind = self._behind, None
-        if behind is not None:
-            behind.result()
+        """Wait for all of it. Where something went wrong, that is raised, and the next call waits for the rest."""
+        while self._behind:
+            try:
+                self._behind[0].result()
+            finally:
+                if self._behind[0].done():  # not if we were interrupted
+                    del self._behind[0]
 
     def _acknowledge(self, number: int) -> None:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
