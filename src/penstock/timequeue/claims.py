@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -28,18 +28,9 @@ from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
-from penstock.store.gather import (
-    F_INFO,
-    F_NUMBER,
-    F_PLACE,
-    F_SLOT,
-    NOT_THERE,
-    REFERENCE_WORDS,
-    Collected,
-    Gather,
-    still_there,
-)
+from penstock.store.gather import F_INFO, F_NUMBER, F_PLACE, F_SLOT, REFERENCE_WORDS
 from penstock.store.verdictfiles import KeptAnswer
+from penstock.timequeue.claimhistory import ClaimHistory
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX
 from penstock.timequeue.judging import Giving, Judging, ends_otherwise
 from penstock.timequeue.selection import ANY_NUMBER, Selection
@@ -79,15 +70,6 @@ class Backlog(msgspec.Struct, frozen=True):
     due: int
     waiting: int
     oldest_us: int
-
-
-class _Done(NamedTuple):
-    """Messages of a claim that is being acknowledged, for the history."""
-
-    rows: Rows
-    records: Collected
-    taken_us: Rows
-    messages: int
 
 
 class Receiver:
@@ -587,11 +569,12 @@ class Receiver:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
         was synced, which the background does soon, or we do where there is none."""
         some_wait = self._carry_out(number)
-        done = self._looked_up(number) if self._client.outcomes is not None else []
+        history = ClaimHistory(self._client, self._files, self.name)
+        done = history.look_up(self._acknowledged, number) if self._client.outcomes is not None else []
         while self._turn(self._ack, number):
             pass
         for each in done:
-            self._note(each)
+            history.note(each)
         old = [claim for claim in self._files.numbers() if claim <= number]
         if old and (some_wait or self._client.options.index_sync_ms == 0):
             # Where messages of theirs wait again, a restore must not find them claimed for long.
@@ -620,50 +603,6 @@ class Receiver:
             judging.carry_out(claim, verdicts)
             some_wait = some_wait or ends_otherwise(verdicts)
         return some_wait
-
-    def _looked_up(self, number: int) -> list[_Done]:
-        """For the history, what is about to be acknowledged. Without the lock: nobody but us moves these messages."""
-        found = []
-        gather = Gather(self._client.files.mappings(), self._client.signature)
-        words, slots_at = self._kernel.words.view, self._kernel.get(L.H_SLOTS_AT)
-        try:
-            for claim in self._files.numbers():
-                rows = self._files.read(claim) if self._acknowledged < claim <= number else None
-                if rows:
-                    count = len(rows) // REFERENCE_WORDS
-                    records = gather.collect(rows, 0, count, False)
-                    taken_us = array("Q", bytes(L.WORD_BYTES * count))
-                    for index, slot in enumerate(rows[F_SLOT::REFERENCE_WORDS]):
-                        taken_us[index] = words[slots_at + slot * L.SLOT_WORDS + L.S_ATTEMPT_US]
-                    still_there(words, slots_at, rows, 0, count, records.faults)  # others were acknowledged before
-                    for index in self._put_off(claim, rows):
-                        records.faults[index] = NOT_THERE
-                    found.append(_Done(rows, records, taken_us, count))
-        finally:
-            gather.close()
-        return found
-
-    def _put_off(self, claim: int, rows: Rows) -> list[int]:
-        """Which messages of a claim are not acknowledged: the verdicts were carried out."""
-        try:
-            said = self._files.verdicts(claim)
-        except Corrupt:
-            return list(range(len(rows) // REFERENCE_WORDS))
-        left = {(one.slot, one.number) for one in said if not isinstance(one, KeptAnswer)}
-        places = zip(rows[F_SLOT::REFERENCE_WORDS], rows[F_NUMBER::REFERENCE_WORDS], strict=True)
-        return [index for index, place in enumerate(places) if place in left] if left else []
-
-    def _note(self, done: _Done) -> None:
-        client = self._client
-        assert client.outcomes is not None and client.history is not None
-        text = self.name.encode()
-        for first in range(0, done.messages, CLAIMED_A_TURN_MAX):
-            count = min(done.messages - first, CLAIMED_A_TURN_MAX)
-            now_us = client.clock.wall_us()
-            client.turn(
-                client.outcomes.note_claimed, done.rows, done.records, done.taken_us, first, count, now_us, text
-            )
-        client.history.write()
 
     def _sweep(self) -> None:
         """Files of claims whose end is on disk by now."""
