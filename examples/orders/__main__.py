@@ -30,7 +30,8 @@ from penstock.spark.figures import Figures
 from . import report
 from .children import ROOT
 from .director import Director, Failed
-from .plan import DEAD, LANES, ORDERS, SHIPPING, Folder
+from .plan import DEAD, LANES, ORDER, ORDERS, SHIPPING, Folder
+from .producers import Event
 from .shop import app
 from .view import live_view, summary
 
@@ -110,15 +111,16 @@ def what_is_there(folder: Folder) -> str:
     """Everything stays: how to look at it, and how to go on."""
     core, python, root = (_short(path) for path in (Path(penstock.__file__).parents[1], sys.executable, folder.root))
     path = core if core == str(ROOT) else f"{core}:{_short(ROOT)}"
-    body = '{"n": -1, "cents": 500, "at_ms": 0, "lane": "express"}'
+    order = Event(-1, ORDER, "me", next(iter(LANES)), 500, int(time.time() * 1000))
+    put = f"--as json '{json.dumps(order.draft().body)}' --type {order.type} --key {order.customer}"
     return f"""
 The report is {_short(folder.report)}
 Queues, contexts, checkpoints, journals and logs are beside it. To look, and to go on:
   export PYTHONPATH={path}
   {python} -m penstock stat {root}/queues/{ORDERS}
-  {python} -m penstock peek {root}/queues/{DEAD} --limit 3
+  {python} -m penstock peek {root}/queues/{DEAD} --limit 1 --json
   {python} -m penstock scripts contexts {app.name} --root {root}/queues | head -3
-  {python} -m penstock put {root}/queues/{next(iter(LANES))} '{body}' --type order --key me
+  {python} -m penstock put {root}/queues/{order.lane} {put}
   {python} -m examples.orders.driver {root} &     # Spark goes on where it was; kill %1 ends it
   {python} -m penstock get {root}/queues/{SHIPPING} --timeout 60"""
 

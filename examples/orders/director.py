@@ -65,7 +65,8 @@ class Victim:
     """A process that is killed once and comes back."""
 
     child: Child
-    who: str
+    name: str
+    who: str  # in full
     share: float  # of all messages: how far things have come when it is killed
     death: Death | None = None
     is_spared: bool = False  # it was through before
@@ -189,7 +190,7 @@ class Director:
     def _perform(self, show: Callable[[Course], None]) -> bool:
         """Until all is out; False if nothing moves any more."""
         spark = Child("driver", "driver", self._folder.root, "--figures", self._folder.figures)
-        driver = Victim(spark, "Spark driver (Python and Java)", KILL_DRIVER_AT)
+        driver = Victim(spark, "Spark", "Spark driver (Python and Java)", KILL_DRIVER_AT)
         self._start(driver.child)
         for name in CONSUMED:
             self._start(Child(f"consumer-{name}", "consumers", self._folder.root, name))
@@ -203,7 +204,7 @@ class Director:
                 self._see_producer(producer)
                 self._persecute(producer, len(self.course.account.put))
             elif self.course.spark == RUNNING or time.time() > self.course.start_s + ALONE_S_MAX:
-                producer = Victim(self._start_producers()[0], "producer 0", KILL_PRODUCER_AT)
+                producer = Victim(self._start_producers()[0], "producer", "producer 0", KILL_PRODUCER_AT)
             show(self.course)
             self._refuse_the_ended()
             over = producer is not None and producer.is_back and driver.is_back and self._is_all_out()
@@ -305,7 +306,7 @@ class Director:
             course.happened(f"{victim.who} was through before it could be killed")
         elif victim.death is None and reached >= victim.share * course.messages:
             victim.child.kill()
-            victim.death = Death(f"{victim.who} killed", time.time())
+            victim.death = Death(f"{victim.name} killed", time.time())
             course.deaths.append(victim.death)
             course.happened(f"{victim.who} killed with -9")
         elif victim.death and not victim.restarted_s and time.time() > victim.death.from_s + DEAD_S:

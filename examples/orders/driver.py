@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.spark import history, run_scripts, session
 from penstock.spark.report import figures
 
 from . import totals
 from .journal import Journal
-from .plan import Folder
+from .plan import SALES, Folder
 from .shop import app
 
 BATCH_ROWS = 2000  # so that a backlog is worked off in steps: what is urgent first
@@ -43,11 +44,18 @@ def run(spark: SparkSession, folder: Folder, stop: Event) -> None:
                 raise query.exception()
         progress = [_progress(query) for query in queries]
         journal.write({"at_s": time.time(), "pid": os.getpid(), "queries": progress})
-        if len(queries) == 1 and progress[0]["ready"]:  # one after the other: each starts processes, on two cores
+        # One after the other: each starts processes of its own, on two cores.
+        if len(queries) == 1 and progress[0]["ready"] and _is_anything_in(folder.queue(SALES)):
             queries.append(totals.start(spark, folder))
         stop.wait(PROGRESS_EVERY_S)
     for query in queries:
         query.stop()
+
+
+def _is_anything_in(queue: Path) -> bool:
+    with penstock.open(queue) as opened:
+        stats = opened.stats()
+    return stats.waiting + stats.claimed > 0
 
 
 def _progress(query: Any) -> dict[str, Any]:

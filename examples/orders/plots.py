@@ -43,11 +43,14 @@ def over_time(series: Sequence[Series], spans: Sequence[Span], seconds: float, t
             return LEFT + room_x * min(max(at_s / seconds, 0), 1)
 
         parts = charts.across(width, height, scale, "")
-        for row, span in enumerate(spans):
-            parts += _span(span.label, x(span.from_s), x(span.to_s), room_y, row)
+        for span in spans:
+            parts += _span(x(span.from_s), x(span.to_s), room_y)
         for each in series:
             line = " ".join(f"{x(at_s):.1f},{TOP + room_y * (1 - y / scale[-1]):.1f}" for at_s, y in each.points)
             parts.append(f'<polyline class="line {each.style}" points="{line}"/>')
+        for row, span in enumerate(spans):  # they take turns in height, since two may be near each other
+            place = f'x="{x(span.from_s) + 5:.1f}" y="{TOP + 13 + 15 * (row % 2)}"'
+            parts.append(f'<text class="killed" {place}>{escape(span.label)}</text>')
         most = max(int(room_x // LABEL_PX), 1)
         step_s = next((step for step in STEPS_S if seconds / step <= most), STEPS_S[-1])
         for at_s in range(0, int(seconds) + 1, step_s):
@@ -58,10 +61,8 @@ def over_time(series: Sequence[Series], spans: Sequence[Span], seconds: float, t
     return charts.twice(draw, height=HEIGHT) + f'<div class="legend">{items}</div>'
 
 
-def _span(label: str, x: float, end: float, room_y: float, row: int) -> list[str]:
-    """The labels take turns in height, since two may be near each other."""
+def _span(x: float, end: float, room_y: float) -> list[str]:
     return [
         f'<rect class="dead" x="{x:.1f}" y="{TOP}" width="{max(end - x, 1):.1f}" height="{room_y}"/>',
         f'<line class="kill" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{TOP + room_y}"/>',
-        f'<text class="killed" x="{x + 5:.1f}" y="{TOP + 13 + 15 * (row % 2)}">{escape(label)}</text>',
     ]

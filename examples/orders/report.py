@@ -32,7 +32,7 @@ STYLE = """
 i.put { background: var(--put) } i.out { background: var(--out) } i.express { background: var(--express) }
 i.normal { background: var(--normal) } i.bulk { background: var(--bulk) }
 .dead { fill: var(--dead); opacity: .1 } .kill { stroke: var(--dead); stroke-dasharray: 4 3 }
-svg text.killed { fill: var(--dead) }
+svg text.killed { fill: var(--dead); paint-order: stroke; stroke: var(--card); stroke-width: 4px }
 tr.sum td { font-weight: 620 } ul { margin: 8px 0 0; padding-left: 20px } li { overflow-wrap: anywhere }
 h2.part { font-size: 20px; margin: 40px 0 0 } h2.part + p { margin: 3px 0 0; color: var(--muted) }
 """
@@ -115,7 +115,7 @@ def _each_second(moments: Iterable[tuple[float, int]], start_s: float, seconds: 
 def _types(account: dict[str, Any]) -> str:
     """Each message is in one of the lines."""
     rows = [_row(line["type"], line["queue"], line) for line in account["types"]]
-    rows.append(_row("all", "", account))
+    rows.append(_row("all", page.NONE, account))
     head = [("type", ""), ("to queue", ""), *((name, "n") for name in COLUMNS)]
     what = "From the journals of producers and back offices, message by message, and from the contexts."
     text = page.table("The account", what, head, rows)
@@ -131,7 +131,7 @@ def _row(kind: str, queue: str, counts: dict[str, Any]) -> list[str]:
 def _lists(account: dict[str, Any]) -> list[str]:
     events = [f"{event['at_s']:.1f} s: {event['what']}" for event in account["events"]]
     found = [
-        ("The rest of it", "As the contexts, the dead letters and the sums have it.", said(account)),
+        ("Contexts, timers, dead letters, sums", "As they are at the end.", said(account)),
         ("What happened", "In seconds since the start.", events),
         ("Faults", "What does not add up.", account["faults"]),
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .account import COLUMNS
-from .director import RUNNING, Course, left
+from .director import REPORTING, RUNNING, Course, left
 from .plan import DEAD, INVOICES, LANES, MAIL, SALES, SHIPPING, TOTALS
 
 PLAIN_EVERY_S = 2.0
@@ -35,7 +35,7 @@ def live_view() -> Iterator[Callable[[Course], None]]:
         except ImportError:
             pass
         else:
-            with Live(refresh_per_second=8) as live:
+            with Live(refresh_per_second=4) as live:
                 yield lambda course: live.update(picture(course))
             return
     yield Plain()
@@ -60,7 +60,7 @@ class Plain:
         for at_s, what in course.events[self._told :]:
             print(f"{at_s - course.start_s:5.1f} s  ** {what}", flush=True)
         self._told = len(course.events)
-        if time.monotonic() < self._next_s:
+        if time.monotonic() < self._next_s or course.spark == REPORTING:  # nothing moves any more
             return
         self._next_s = time.monotonic() + PLAIN_EVERY_S
         now = course.samples[-1]
@@ -97,8 +97,7 @@ def picture(course: Course) -> Any:
         table.add_column(name, justify="right")
     for name, what in WHAT.items():
         stats = now.queues[name]
-        # Dead letters are moved, not put.
-        table.add_row(name, what, str(stats.puts + stats.moved_in), str(left(stats)), str(stats.claimed))
+        table.add_row(name, what, str(stats.puts), str(left(stats)), str(stats.claimed))
         if name in (list(LANES)[-1], TOTALS):
             table.add_section()
 
