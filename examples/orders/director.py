@@ -35,7 +35,7 @@ from .shop import app
 LOOK_EVERY_S = 0.25
 KILL_PRODUCER_AT = 0.2  # share of all messages that are put by then
 KILL_DRIVER_AT = 0.35  # share of all messages that are out by then, but not before it has run for a while:
-KILL_DRIVER_AFTER_S = 4.0
+KILL_DRIVER_AFTER_S = 2.5
 ALONE_S_MAX = 20.0  # that the producers let Spark start alone
 DEAD_S = 1.5  # before it is started again
 SETTLE_S = 1.5  # after the last message: a duplicate would come now

@@ -62,9 +62,8 @@ def test_an_empty_history_gives_a_page_that_says_so() -> None:
 
 
 def test_a_page_of_parts_of_your_own_may_have_all_of_a_report() -> None:
-    read = Words(
-        page.document(title=EVIL, header="<h1>mine</h1>", body=page.sections(some()), footer="end", style="h1 { top: 0 }")
-    )
+    body = page.sections(some())
+    read = Words(page.document(title=EVIL, header="<h1>mine</h1>", body=body, footer="end", style="h1 { top: 0 }"))
     assert [tag for tag, _ in read.elements].count("h1") == 1 and "script" not in {tag for tag, _ in read.elements}
     for said in (EVIL, "mine", "Throughput", "123,456", "end", "h1 { top: 0 }"):
         assert said in read.words, said

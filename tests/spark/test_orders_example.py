@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from penstock.spark import java
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = 300
-SMALL = ["--messages", str(MESSAGES), "--seconds", "12", "--producers", "2"]
+SMALL = ["--messages", str(MESSAGES), "--seconds", "8", "--producers", "2"]
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts twice; on a busy machine that takes its time
 
@@ -105,17 +106,24 @@ def _check_page(page: str) -> None:
     assert "ConnectionError: the bank does not answer" in page and "Waiting time" in page
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_leaves_no_process(tmp_path: Path, how: int) -> None:
+def _has_java(folder: Path) -> bool:
+    return any("java" in each for each in _processes_of(folder))
+
+
+def _has_queries(folder: Path) -> bool:
+    return (folder / "journals" / "driver.jsonl").exists()
+
+
+@pytest.mark.parametrize("how, has_begun", [(signal.SIGINT, _has_queries), (signal.SIGTERM, _has_java)])
+def test_a_stopped_run_leaves_no_process(tmp_path: Path, how: int, has_begun: Callable[[Path], bool]) -> None:
     folder = tmp_path / "shops"
     process = _start(folder, "--messages", "3000", "--seconds", "100")
     deadline = time.monotonic() + 120
-    journal = folder / "journals" / "driver.jsonl"
-    while not journal.exists():  # Spark has started its queries, and each of them its processes
+    while not has_begun(folder):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     running = _processes_of(folder)
-    assert any("java" in each for each in running) and any("pyspark" in each for each in running), running
+    assert any("java" in each for each in running) and any("consumers" in each for each in running), running
     process.send_signal(how)
     process.send_signal(how)  # impatient
     text, _ = process.communicate(timeout=60)
