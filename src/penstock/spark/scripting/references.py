@@ -31,10 +31,7 @@ class Part:
 
     def __init__(self, number: int, rows: pa.Table) -> None:
         self.number = number
-        self._homes = [
-            (_decode_place(place), _in_order(rows.filter(pc.equal(rows.column(S.PLACE), place))))
-            for place in rows.column(S.PLACE).unique().to_pylist()
-        ]
+        self._homes = [(_decode_place(place), _in_order(some)) for place, some in _grouped(rows, S.PLACE)]
 
     def marks(self) -> Marks:
         return {place.path: _mark(place, rows) for place, rows in self._homes}
@@ -58,9 +55,16 @@ def parts(batches: Iterable[pa.RecordBatch]) -> list[Part]:
     some = list(batches)
     if not some:
         return []
-    table = pa.Table.from_batches(some)
-    numbers = table.column(S.PART)
-    return [Part(number, table.filter(pc.equal(numbers, number))) for number in sorted(numbers.unique().to_pylist())]
+    return [Part(number, rows) for number, rows in _grouped(pa.Table.from_batches(some), S.PART)]
+
+
+def _grouped(rows: pa.Table, by: str) -> list[tuple[Any, pa.Table]]:
+    """Rows by what a column of theirs says: nearly always all of them the same."""
+    column = rows.column(by)
+    values = column.unique().to_pylist()
+    if len(values) == 1:
+        return [(values[0], rows)]
+    return [(value, rows.filter(pc.equal(column, value))) for value in values]
 
 
 def _in_order(rows: pa.Table) -> Any:
