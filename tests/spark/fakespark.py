@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ import pyarrow as pa
 
 from penstock.scripts import App
 from penstock.spark import PenstockDataSource
+from penstock.spark.schema import REFERENCES
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, Place
-from penstock.spark.scripting.results import marks_of
-from penstock.spark.scripting.rows import COLUMNS, messages
-from penstock.spark.scripting.tasks import PART, Task
-
-ORDER = [(PART, "ascending"), ("priority", "descending"), ("deliver_at", "ascending"), ("number", "ascending")]
+from penstock.spark.scripting.references import parts
+from penstock.spark.scripting.results import joined
+from penstock.spark.scripting.tasks import Task
 
 
 class Rows(list[Any]):
@@ -52,8 +50,9 @@ class FakeSpark:
         self._commits = self._place.checkpoint / "commits"
         receiver = f"scripts.{app.name}"
         options = {"root": root, "queue": app.input, "receiver": receiver, "maxrows": max_rows, "receiverwait": 5}
+        options["partitions"] = partitions
         given = {name: str(value) for name, value in options.items()}
-        self._reader = PenstockDataSource(given).streamReader(COLUMNS)
+        self._reader = PenstockDataSource(given).streamReader(REFERENCES)
         self._batches = Batches(app, self._place, receiver, None, 5.0)
 
     def _log(self, path: Path, line: str) -> None:
@@ -85,30 +84,21 @@ class FakeSpark:
             if end == start:
                 return False
             self._log(self._offsets, json.dumps(end))
-        table = self._rows(start, end)
+        tasks = [list(self._reader.read(part)) for part in self._reader.partitions(start, end)]
         self._batches.run(
             done,
-            lambda serial, known: self._outcomes(table, serial, known),
-            lambda: marks_of(message for batch in table.to_batches() for message in messages(batch)),
+            lambda serial, known: self._outcomes(tasks, serial, known),
+            lambda: joined(part.marks() for batches in tasks for part in parts(batches)),
         )
         self._log(self._commits, "done")
         return True
 
-    def _rows(self, start: Any, end: Any) -> Any:
-        batches = [batch for part in self._reader.partitions(start, end) for batch in self._reader.read(part)]
-        if not batches:
-            return pa.table({})
-        table = pa.Table.from_batches(batches)
-        parts = [zlib.crc32((key or "").encode()) % self._partitions for key in table.column("key").to_pylist()]
-        return table.append_column(PART, pa.array(parts, pa.int32())).sort_by(ORDER)
-
-    def _outcomes(self, table: Any, serial: int, known: set[str]) -> Rows:
+    def _outcomes(self, tasks: list[list[pa.RecordBatch]], serial: int, known: set[str]) -> Rows:
         files = [str(self._place.part(number)) for number in range(self._partitions)]
-        task = Task(self._app, str(self._place.folder.root), files, serial)
+        task = Task(self._app, str(self._place.folder.root), files, serial, known=known)
         found = Rows()
-        if known:
-            table = table.filter([queue not in known for queue in table.column("queue").to_pylist()])
-        if table.num_rows:
-            for batch in task(iter(table.to_batches(max_chunksize=3))):
+        for batches in tasks:
+            few = (batch.slice(start, 3) for batch in batches for start in range(0, batch.num_rows, 3))
+            for batch in task(few):
                 found += [Outcome(row) for row in batch.to_pylist()]
         return found

@@ -9,18 +9,18 @@ import os
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from penstock.errors import Misuse, PenstockError
 from penstock.scripts import App
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
+from penstock.spark.schema import REFERENCES
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
-from penstock.spark.scripting.results import Mark, Marks
+from penstock.spark.scripting.results import Marks, decode_marks, joined
 from penstock.spark.scripting.rows import COLUMNS
-from penstock.spark.scripting.tasks import OUTPUT, PART, Task
+from penstock.spark.scripting.tasks import MARKS, OUTPUT, Task, marked
 from penstock.spark.sessions import session
 from penstock.timequeue.arguments import BUSY_S, check_seconds
 
@@ -66,8 +66,14 @@ def run_scripts(
     batches = Batches(app, place, receiver, delay_s, wait_s)
     batches.put_left()
     given = {"root": str(place.folder.root), "queue": app.input, "receiver": receiver, "maxRows": max_rows, **options}
-    rows = spark.readStream.format("penstock").schema(COLUMNS).options(**given).load()
-    made = _in_parts(app, place, settings, rows, batches) if engine == PARTS else _stateful(app, place, rows, batches)
+    stream = spark.readStream.format("penstock").options(**given)
+    if engine == PARTS:
+        # Each of the source's partitions is one part of the keys: what a task reads is what it works on.
+        rows = stream.schema(REFERENCES).option("partitions", settings.partitions).load()
+        skip = str({name.lower(): value for name, value in options.items()}.get("onlostclaim")).lower() == "skip"
+        made = _in_parts(app, place, settings, rows, batches, fail_if_gone=not skip)
+    else:
+        made = _stateful(app, place, stream.schema(COLUMNS).load(), batches)
     writer = made.option("checkpointLocation", str(place.checkpoint)).queryName(f"scripts.{app.name}")
     return (writer.trigger(availableNow=True) if available_now else writer).start()
 
@@ -87,18 +93,15 @@ def _refuse_contexts_of_workers(folder: Folder) -> None:
 # ---------------------------------------------------------------- contexts in parts of ours
 
 
-def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, batches: Batches) -> Any:
+def _in_parts(
+    app: App[Any], place: Place, settings: Settings, rows: DataFrame, batches: Batches, *, fail_if_gone: bool
+) -> Any:
     files = [str(place.part(number)) for number in range(settings.partitions)]
     root = str(place.folder.root)
 
     def each(frame: DataFrame, number: int) -> None:
         def outcomes(serial: int, known: set[str]) -> DataFrame:
-            rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
-            # The same hash that Spark partitions by: a task has one part.
-            part_of = F.expr(f"pmod(hash(key), {settings.partitions})")
-            parted = rows.withColumn(PART, part_of).repartition(settings.partitions, "key")
-            ordered = parted.sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
-            return ordered.mapInArrow(Task(app, root, files, serial), OUTPUT)
+            return frame.mapInArrow(Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone), OUTPUT)
 
         batches.run(number, outcomes, lambda: _marks(frame))
 
@@ -106,8 +109,7 @@ def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, 
 
 
 def _marks(frame: DataFrame) -> Marks:
-    figures = (F.count("*"), F.min("id"), F.max("id"), F.sum("number"), F.sum("attempts"))
-    return {queue: Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
+    return joined(decode_marks(bytes(row.marks)) for row in frame.mapInArrow(marked, f"{MARKS} binary").collect())
 
 
 # ---------------------------------------------------------------- contexts in Spark's own state

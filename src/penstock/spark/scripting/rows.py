@@ -99,7 +99,10 @@ def messages(batch: pa.RecordBatch) -> Iterator[RowMessage]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Times as microseconds: a script hardly ever asks."""
+    """Times as microseconds: a script hardly ever asks. By way of numpy, which makes no object of Arrow's a value."""
+    if pa.types.is_map(column.type):
+        return column.to_pylist() if column.null_count < len(column) else [None] * len(column)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
-    return column.to_pylist()
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
