@@ -2,7 +2,7 @@
 
 VENV    ?= .venv
 MINUTES ?= 10
-EXAMPLE ?= pipeline
+EXAMPLE ?= orders
 export VENV
 
 # What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the rest).
@@ -26,8 +26,8 @@ SRC    := $(CURDIR)/src
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
-run:  ## set up what is needed and run the pipeline on Spark (or EXAMPLE=wakeup), with ARGS="--help"
-	$(SETUP) run build $(if $(filter pipeline,$(EXAMPLE)),spark)
+run:  ## set up what is needed and run orders through scripts on Spark (or EXAMPLE=wakeup), with ARGS="--help"
+	$(SETUP) run build $(if $(filter orders,$(EXAMPLE)),spark)
 	@$(CORE) && PYTHONPATH=$$core $(PY) -m examples.$(EXAMPLE) $(ARGS)
 
 test:  ## run the tests, on the compiled core and on the interpreted one

@@ -57,6 +57,7 @@ class Pickled:
 
 _encode_meta = msgspec.msgpack.Encoder().encode
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
+_decode_json = msgspec.json.Decoder().decode
 
 
 def encode_meta(
@@ -150,7 +151,10 @@ def decode_body(codec: int, data: bytes) -> Any:
     if codec == CODEC_STR:
         return data.decode()
     if codec == CODEC_JSON:
-        return json.loads(data)
+        try:
+            return _decode_json(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # what only the other one reads, or says to be wrong
+            return json.loads(data)
     if codec == CODEC_PICKLE:
         return Pickled(data)
     raise Misuse(f"the body was put with codec {codec}, which this version does not know")

@@ -61,6 +61,14 @@ def test_an_empty_history_gives_a_page_that_says_so() -> None:
     assert "Throughput" not in words
 
 
+def test_a_page_of_parts_of_your_own_may_have_all_of_a_report() -> None:
+    body = page.sections(some())
+    read = Words(page.document(title=EVIL, header="<h1>mine</h1>", body=body, footer="end", style="h1 { top: 0 }"))
+    assert [tag for tag, _ in read.elements].count("h1") == 1 and "script" not in {tag for tag, _ in read.elements}
+    for said in (EVIL, "mine", "Throughput", "123,456", "end", "h1 { top: 0 }"):
+        assert said in read.words, said
+
+
 def test_the_steps_of_a_distribution_are_thirds_of_powers_of_ten() -> None:
     assert [round(step_start_s(step), 3) for step in (-3, -2, -1, 0, 1, 2, 3)] == [
         0.1,

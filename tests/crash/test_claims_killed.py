@@ -97,6 +97,7 @@ def outcome(saved: Snapshot, prepare: Callable, operate: Callable) -> tuple[Foun
 OPERATIONS = {
     "claim": (received, lambda r: r.claim(6)),
     "second claim": (with_claims(2), lambda r: r.claim(3)),
+    "ahead, second claim": (with_claims(2), lambda r: (r.claim_ahead(3), r.claim(3))),
     "commit": (with_claims(4, 3), lambda r: r.commit(1)),
     "commit of two": (with_claims(2, 3, 1), lambda r: r.commit(2)),
     "release": (with_claims(3, 2), lambda r: r.release(1)),

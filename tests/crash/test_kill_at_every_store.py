@@ -12,6 +12,7 @@ import penstock
 from penstock.store import layout as L
 from penstock.timequeue.producer import Offered
 from penstock.timequeue.puts import entry
+from tests.columns import columns
 from tests.crash.rig import CHECKED_AGAIN, contents, every_step, in_child, killed_at
 from tests.pipes import Pipe
 from tests.snapshot import FAST, Snapshot
@@ -106,6 +107,10 @@ BATCH = [
     penstock.Draft(body=b"batch e", priority=15),
 ]
 
+# Without the body that is a file: columns have none.
+COLUMNS = [draft for draft in BATCH if len(draft.body) < 3000]
+COLUMNS.append(penstock.Draft(body=b"batch f" * 90, type="t", key="k"))
+
 # name, prepare, operation; what may differ from the state before is worked out from a run that is not killed
 ATOMIC = {
     "put": (opened, lambda q: q.put(b"new")),
@@ -119,6 +124,8 @@ ATOMIC = {
     "put_file of a pipe": (opened, lambda q: q.put_file(Pipe(b"n" * 7000), deliver_at=FAR + 6)),
     "put_file of a pipe with commit": (opened, lambda q: q.put_file(Pipe(b"n" * 7000), durability="commit")),
     "put_many": (opened, lambda q: q.put_many(BATCH)),
+    "put of columns": (opened, lambda q: q.put_entries(columns(COLUMNS))),
+    "put of columns with commit": (opened, lambda q: q.put_entries(columns(COLUMNS), None, "commit")),
     "get": (opened, lambda q: q.get()),
     "get_many": (opened, lambda q: q.get_many(4)),
     "ack": (taken(1), lambda p: p[1][0].ack()),
@@ -160,6 +167,7 @@ PARTIAL = {
 REPAIRED = {
     "put": (ATOMIC["put"], 17),
     "put_many": (ATOMIC["put_many"], 149),
+    "put of columns": (ATOMIC["put of columns"], 149),
     "ack of one of two": ((taken(2), lambda p: p[1][1].ack()), 58),
     "reap of a dead client": (ATOMIC["reap of a dead client"], 61),
 }
@@ -222,20 +230,27 @@ def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, sa
     raise AssertionError("the operation has no end")
 
 
-def test_a_batch_larger_than_the_journal_is_all_or_nothing() -> None:
+LARGE = {
+    "entries": lambda queue, bodies: queue.put_many(bodies),
+    "columns": lambda queue, bodies: queue.put_entries(columns(bodies, piece=len(bodies) // 2)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_batch_larger_than_the_journal_is_all_or_nothing(name: str) -> None:
     """Its merge takes several transactions; killed between and inside them, the next client finishes it."""
     with tempfile.TemporaryDirectory(prefix="penstock-kill-", dir=FAST) as folder:
-        kill_in_a_large_batch(Path(folder) / "queue")
+        kill_in_a_large_batch(Path(folder) / "queue", LARGE[name])
 
 
-def kill_in_a_large_batch(path: Path) -> None:
+def kill_in_a_large_batch(path: Path, operate: Callable) -> None:
     count = L.JOURNAL_ENTRIES // 3
     penstock.create(path, slots=2 * count, data_bytes=4 << 20, durability="relaxed").close()
     saved = Snapshot(path)
     bodies = [b"%d" % i for i in range(count)]
 
     def put(path: Path) -> None:
-        penstock.open(path, busy_s=5).put_many(bodies)
+        operate(penstock.open(path, busy_s=5), bodies)
 
     steps = 0
     for step in (*range(1, 400, 97), *range(20_000, 400_000, 7919)):

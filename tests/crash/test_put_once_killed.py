@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.timequeue import check_queue
+from tests.columns import columns
 from tests.crash.rig import STEPS_MAX, contents, in_child, killed_at
 from tests.snapshot import FAST, Snapshot
 from tests.thoroughness import KILLED_AT_EVERY
@@ -48,6 +49,14 @@ def put(number: int, bodies: list[bytes], durability: str = "commit") -> Callabl
     return work
 
 
+def put_columns(number: int, bodies: list[bytes], durability: str = "commit") -> Callable:
+    def work(path: Path) -> None:
+        queue = penstock.open(path, busy_s=2)
+        queue.put_entries_once(NAME, number, lambda: columns(bodies), None, durability)
+
+    return work
+
+
 def look(path: Path) -> tuple[list[bytes], int | None]:
     """What is there, and the last number that is remembered."""
     found = contents(path)
@@ -56,6 +65,8 @@ def look(path: Path) -> tuple[list[bytes], int | None]:
     return found, last.get(NAME)
 
 
+SMALL = [b"one", b"s" * 2000, b"three", b"four"]  # of which no body is a file
+
 OPERATIONS: dict[str, tuple[Callable, int, list[bytes], str, int]] = {
     "the first batch": (lambda path: None, 0, THREE, "commit", 1),
     "the next batch": (with_batches, 5, THREE, "commit", 1),
@@ -63,13 +74,17 @@ OPERATIONS: dict[str, tuple[Callable, int, list[bytes], str, int]] = {
     "relaxed": (with_batches, 5, THREE, "relaxed", 1),
     "no message": (with_batches, 5, [], "commit", 1),
     "many messages": (with_batches, 5, MANY, "commit", MANY_STRIDE),
+    "columns": (with_batches, 5, SMALL, "commit", 1),
+    "columns, relaxed": (with_batches, 5, SMALL, "relaxed", 1),
+    "columns with a body of its own": (with_batches, 5, THREE, "relaxed", STRIDE),
+    "many columns": (with_batches, 5, MANY, "commit", MANY_STRIDE),
 }
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_killed_at_every_store_and_effect(name: str, saved: Snapshot) -> None:
     prepare, number, bodies, durability, stride = OPERATIONS[name]
-    operate = put(number, bodies, durability)
+    operate = (put_columns if "columns" in name else put)(number, bodies, durability)
 
     def prepared() -> Path:
         prepare(saved.path)

@@ -16,6 +16,7 @@ import penstock
 from penstock.store import rig
 from penstock.store.publishfiles import PUBLISHED, STATE
 from penstock.timequeue import check_queue
+from tests.columns import columns
 from tests.crash.storage import EVERYTHING, KERNEL_ONLY, MODES, SECTORS, Disk, Image
 from tests.crash.workload import Killed, abandon
 from tests.snapshot import FAST
@@ -77,8 +78,9 @@ class PublisherDisk(Disk):
 class Run:
     """What a publisher did, by places of the log."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, in_columns: bool = False) -> None:
         self.path = path
+        self._in_columns = in_columns
         self.queue = penstock.open(path, busy_s=2)
         assert self.queue.put_once(NAME, 0, [b"0/0"])
         self.queue.sync_index()
@@ -103,7 +105,10 @@ class Run:
     def put(self, number: int, *sizes: int) -> bool:
         bodies = [b"%d/%d" % (number, i) + bytes(size) for i, size in enumerate(sizes)]
         self.batches[number] = bodies
-        published = self.queue.put_once(NAME, number, bodies) is not None
+        if self._in_columns:
+            published = self.queue.put_entries_once(NAME, number, lambda: columns(bodies, piece=1)) is not None
+        else:
+            published = self.queue.put_once(NAME, number, bodies) is not None
         self.done.setdefault(number, self.disk.now())
         return published
 
@@ -219,10 +224,11 @@ def path() -> Iterator[Path]:
         yield Path(os.path.realpath(folder)) / "queue"
 
 
+@pytest.mark.parametrize("in_columns", [False, True], ids=["entries", "columns"])
 @pytest.mark.parametrize("script", RUNS, ids=lambda script: script.__name__)
-def test_the_power_is_lost_at_every_effect(script: Callable[[Run], None], path: Path) -> None:
+def test_the_power_is_lost_at_every_effect(script: Callable[[Run], None], in_columns: bool, path: Path) -> None:
     penstock.create(path, slots=30, data_bytes=40 << 10, spill_bytes=3000, index_sync_ms=0).close()
-    run = Run(path)
+    run = Run(path, in_columns=in_columns)
     disk = run.disk
     with disk:
         script(run)

@@ -4,6 +4,8 @@ follows is the real thing: the end of a task, the scripts, and the driver's side
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,16 @@ from penstock.spark.pipelines.definition import Script as ScriptStep
 from penstock.spark.pipelines.definition import Table as TableStep
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
 from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Finish, column_of
+from penstock.spark.schema import PART
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import settled
-from penstock.spark.scripting.results import Result, decode
-from penstock.spark.scripting.rows import COLUMNS
-from penstock.spark.scripting.tasks import Task
+from penstock.spark.scripting.results import Marks, Result, decode, marks_of
+from penstock.spark.scripting.rows import COLUMNS, messages
+from penstock.spark.scripting.tasks import TaskOfRows
 from penstock.store import rig
-from tests.spark.fakespark import FakeSpark
+from tests.spark.fakespark import FakeSpark, Rows, Tasks, mapped
+
+ORDER = [(PART, "ascending"), ("priority", "descending"), ("deliver_at", "ascending"), ("number", "ascending")]
 
 _TABLE = column_of(0)
 _TEXT = pa.string()
@@ -55,12 +60,16 @@ class FakePipeline(FakeSpark):
         self._parts = Place(root, app.name)
         settled(self._parts, PARTS, self._partitions, receiver_of("numbers"), 1)
         self._table = root / ".table"
-        self._begin(query, root=root, queue=app.input, receiver=receiver_of("numbers"), maxrows=4, receiverwait=5)
+        options = {"root": root, "queue": app.input, "receiver": receiver_of("numbers"), "maxrows": 4}
+        self._begin(query, COLUMNS, **options, receiverwait=5)
         self._batches = PipelineBatches(self._definition, self._place, self._write, self._run_script)
 
-    def _outcomes(self, table: Any, serial: int, known: set[str]) -> Any:
+    def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
         finish = Finish(self._definition.root, self._app.input, 2, [_TABLE], script=True)
-        return self._mapped(self._applied(table) if table.num_rows else table, finish, known)
+        return mapped(_as_one(self._applied(_without(known, table)) for table in _tables(tasks)), finish)
+
+    def _marks(self, tasks: Tasks) -> Marks:
+        return marks_of(message for batches in tasks for batch in batches for message in messages(batch))
 
     def _applied(self, table: Any) -> Any:
         """All steps but the script."""
@@ -84,8 +93,12 @@ class FakePipeline(FakeSpark):
 
     def _run_script(self, rows: Any, serial: int) -> list[Result]:
         files = [str(self._parts.part(number)) for number in range(self._partitions)]
-        task = Task(self._app, self._definition.root, files, serial)
-        return [each for row in self._mapped(self._parted(rows), task, set()) for each in decode(row["results"])]
+        task = TaskOfRows(self._app, self._definition.root, files, serial)
+        return [each for row in mapped(_as_one([self._parted(rows)]), task) for each in decode(row["results"])]
+
+    def _parted(self, table: Any) -> Any:
+        parts = [zlib.crc32((key or "").encode()) % self._partitions for key in table.column("key").to_pylist()]
+        return table.append_column(PART, pa.array(parts, pa.int32())).sort_by(ORDER)
 
     def _write(self, folder: str, serial: int, rows: Any) -> None:
         assert folder == ".table"
@@ -96,6 +109,20 @@ class FakePipeline(FakeSpark):
             rig.effect(rig.WRITE, str(place))
             with place.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+
+
+def _tables(tasks: Tasks) -> list[Any]:
+    batches = [batch for some in tasks for batch in some]
+    return [pa.Table.from_batches(batches)] if batches else []
+
+
+def _without(known: set[str], table: Any) -> Any:
+    return table.filter(pa.array([queue not in known for queue in table.column("queue").to_pylist()], pa.bool_()))
+
+
+def _as_one(tables: Iterable[Any]) -> Tasks:
+    """One task has all rows, if there are any."""
+    return [table.to_batches() for table in tables if table.num_rows]
 
 
 def _sent(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from penstock.scripts import App
 from penstock.spark import PenstockDataSource
+from penstock.spark.schema import REFERENCES
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, Place
-from penstock.spark.scripting.results import marks_of
-from penstock.spark.scripting.rows import COLUMNS, messages
-from penstock.spark.scripting.tasks import PART, Task
+from penstock.spark.scripting.references import parts
+from penstock.spark.scripting.results import Marks, joined
+from penstock.spark.scripting.tasks import Task
 
-ORDER = [(PART, "ascending"), ("priority", "descending"), ("deliver_at", "ascending"), ("number", "ascending")]
+Tasks = list[list[pa.RecordBatch]]  # the rows of each
 
 
 class Rows(list[Any]):
@@ -47,17 +48,18 @@ class FakeSpark:
             self._place.settle_on(PARTS, partitions, app.input, partitions)
         self._partitions = partitions
         receiver = f"scripts.{app.name}"
-        self._begin(query, root=root, queue=app.input, receiver=receiver, maxrows=max_rows, receiverwait=5)
+        options = {"root": root, "queue": app.input, "receiver": receiver, "maxrows": max_rows, "receiverwait": 5}
+        self._begin(query, REFERENCES, **options, partitions=partitions)
         self._batches = Batches(app, self._place, receiver, None, 5.0)
 
-    def _begin(self, query: str, **options: Any) -> None:
+    def _begin(self, query: str, schema: StructType, **options: Any) -> None:
         """The checkpoint, and the stream of the source."""
         self._place.checkpoint.mkdir(exist_ok=True)
         (self._place.checkpoint / "metadata").write_text(json.dumps({"id": query}))
         self._offsets = self._place.checkpoint / "offsets"
         self._commits = self._place.checkpoint / "commits"
         given = {name: str(value) for name, value in options.items()}
-        self._reader = PenstockDataSource(given).streamReader(COLUMNS)
+        self._reader = PenstockDataSource(given).streamReader(schema)
 
     def _log(self, path: Path, line: str) -> None:
         with path.open("a") as file:
@@ -91,34 +93,28 @@ class FakeSpark:
             if end == start:
                 return False
             self._log(self._offsets, json.dumps(end))
-        table = self._rows(start, end)
+        tasks = [list(self._reader.read(part)) for part in self._reader.partitions(start, end)]
         self._batches.run(
             done,
-            lambda serial, known: self._outcomes(table, serial, known),
-            lambda: marks_of(message for batch in table.to_batches() for message in messages(batch)),
+            lambda serial, known: self._outcomes(tasks, serial, known),
+            lambda: self._marks(tasks),
         )
         self._log(self._commits, "done")
         return True
 
-    def _rows(self, start: Any, end: Any) -> Any:
-        batches = [batch for part in self._reader.partitions(start, end) for batch in self._reader.read(part)]
-        if not batches:
-            return pa.table({})
-        return self._parted(pa.Table.from_batches(batches))
-
-    def _parted(self, table: Any) -> Any:
-        parts = [zlib.crc32((key or "").encode()) % self._partitions for key in table.column("key").to_pylist()]
-        return table.append_column(PART, pa.array(parts, pa.int32())).sort_by(ORDER)
-
-    def _outcomes(self, table: Any, serial: int, known: set[str]) -> Rows:
+    def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
         files = [str(self._place.part(number)) for number in range(self._partitions)]
-        return self._mapped(table, Task(self._app, str(self._place.folder.root), files, serial), known)
+        return mapped(tasks, Task(self._app, str(self._place.folder.root), files, serial, known=known))
 
-    def _mapped(self, table: Any, task: Any, known: set[str]) -> Rows:
-        found = Rows()
-        if known:
-            table = table.filter([queue not in known for queue in table.column("queue").to_pylist()])
-        if table.num_rows:
-            for batch in task(iter(table.to_batches(max_chunksize=3))):
-                found += [Outcome(row) for row in batch.to_pylist()]
-        return found
+    def _marks(self, tasks: Tasks) -> Marks:
+        return joined(part.marks() for batches in tasks for part in parts(batches))
+
+
+def mapped(tasks: Tasks, task: Any) -> Rows:
+    """What ``mapInArrow`` makes of the rows of each task."""
+    found = Rows()
+    for batches in tasks:
+        few = (batch.slice(start, 3) for batch in batches for start in range(0, batch.num_rows, 3))
+        for batch in task(few):
+            found += [Outcome(row) for row in batch.to_pylist()]
+    return found

@@ -95,6 +95,13 @@ def read_again(folder: Path) -> tuple[int, list[int]]:
     return again, differing
 
 
+def _ids(batch: Any) -> list[str]:
+    """By what the rows of a batch are known: those for scripts have no ids."""
+    if "id" in batch.schema.names:
+        return list(batch.column("id").to_pylist())
+    return [reference.hex() for reference in batch.column("reference").to_pylist()]
+
+
 class Stepping:
     """What the readers of a queue and of a macro queue have in common. ``batch_of`` says which batch an offset ends."""
 
@@ -110,17 +117,17 @@ class Stepping:
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
         found = super().partitions(start, end)
         reached("planned", self.batch_of(end))
-        for part, partition in enumerate(found):
-            partition.batch, partition.part = self.batch_of(end), part
+        for which, partition in enumerate(found):
+            partition.batch, partition.which = self.batch_of(end), which
         return found
 
     def read(self, partition: Any) -> Iterator[Any]:
         ids = []
         for batch in super().read(partition):
-            ids += batch.column("id").to_pylist()
+            ids += _ids(batch)
             yield batch
             reached("reading", partition.batch)
-        note("rows", partition.batch, partition.part, ids)
+        note("rows", partition.batch, partition.which, ids)
 
 
 class SteppedReader(Stepping, ClaimReader):

@@ -329,6 +329,57 @@ def test_a_key_that_somebody_else_has_is_not_waited_for(queue: Queues, queries: 
     assert [query.batch(), query.batch(), query.batch()] == [[b"1"], [b"2"], None]
 
 
+def wait_for_claims(q: Any, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(q.claims()) != count:
+        assert time.monotonic() < deadline, q.claims()
+        time.sleep(0.005)
+
+
+def test_available_now_claims_the_next_batch_while_one_is_read(queue: Queues, queries: Any) -> None:
+    q = filled(queue, 5)
+    query = queries(q, maxRows=2)
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.batch() == [b"0", b"1"]
+    wait_for_claims(q, 2)
+    wait_for_claimed(q, 4)
+    assert query.batch() == [b"2", b"3"]
+    wait_for_claimed(q, 3)
+    q.put(b"new")
+    assert [query.batch(), query.batch()] == [[b"4"], None]
+    assert [json.loads(line)["claim"] for line in query.log] == [1, 2, 3]
+    assert q.stats().claimed == 0 and [m.data for m in q.browse()] == [b"new"]
+
+
+def test_asked_again_for_the_same_batch_it_claims_no_further(queue: Queues, queries: Any) -> None:
+    q = filled(queue, 9)
+    query = queries(q, maxRows=2)
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.latest() == query.latest() == query.latest()
+    wait_for_claims(q, 2)
+    assert [query.batch() for _ in range(3)] == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
+
+
+def test_what_was_claimed_ahead_is_found_again_by_the_query_that_comes_next(queue: Queues, queries: Any) -> None:
+    q = filled(queue, 6)
+    query = queries(q, maxRows=2)
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.batch() == [b"0", b"1"]
+    wait_for_claims(q, 2)
+    query.die()
+    again = queries(q, query.log, maxRows=3)
+    assert [again.batch(), again.batch(), again.batch()] == [[b"2", b"3"], [b"4", b"5"], None]
+    assert q.stats().claimed == 0 and q.qsize() == 0
+
+
+def test_a_query_that_goes_on_claims_nothing_ahead(queue: Queues, queries: Any) -> None:
+    q = filled(queue, 6)
+    query = queries(q, maxRows=2)
+    assert query.batch() == [b"0", b"1"] and query.batch() == [b"2", b"3"]
+    query.die()  # by then all that goes on beside it is done
+    assert len(q.claims()) == 1 and q.qsize() == 2
+
+
 # ---------------------------------------------------------------- who may
 
 

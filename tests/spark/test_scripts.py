@@ -20,9 +20,11 @@ from penstock import Misuse, QueueNotFound
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 from penstock.scripts import App
 from penstock.spark import contexts, move_contexts, run_scripts
+from penstock.spark.bykeys import parts_of
 from penstock.spark.scripting.place import Place
 from tests.shop import CUSTOMERS, Customer, Shop, app
 from tests.spark.archive import java_options
@@ -71,6 +73,14 @@ def test_contexts_move_from_workers_to_spark_and_the_rest_is_done_there(spark: A
         app.run(tmp_path, until_empty=True)
     shop.run(lambda: run(spark, tmp_path))
     shop.judge()
+
+
+def test_parts_of_keys_are_those_of_sparks_own_hash(spark: Any) -> None:
+    keys = [None, "", *("äöü€😀 key"[:n] * times for n in range(1, 10) for times in (1, 2, 7)), *map(str, range(200))]
+    for count in (1, 2, 7, 10_000):
+        part = F.expr(f"pmod(hash(key), {count})").alias("part")
+        rows = spark.createDataFrame([(key,) for key in keys], "key string").select("key", part).collect()
+        assert [row.part for row in rows] == parts_of(keys, count).tolist()
 
 
 def test_a_macro_queue_is_the_input_and_full_queues_get_what_waits_for_them(spark: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 import penstock
 from penstock.store import layout as L
 from penstock.store import namedfiles
+from penstock.store.claimfiles import ClaimFiles
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.timequeue import check_queue, restore_queue
 from penstock.timequeue.claims import Receiver
@@ -760,3 +762,53 @@ def test_a_receiver_that_is_dropped_while_it_settles_lets_go_of_its_name(queue: 
     with q.receiver("r", wait=10) as receiver:
         assert receiver.claims() == []
     assert q.stats().claimed == 0
+
+
+def test_a_claim_is_made_ahead_while_the_caller_goes_on(queue: Queues) -> None:
+    q = queue()
+    q.put_many([b"%d" % i for i in range(5)])
+    with q.receiver("r") as receiver:
+        first = receiver.claim(2)
+        receiver.commit(first.number, later=True)
+        receiver.settle(behind=True)
+        receiver.claim_ahead(2)
+        ahead = receiver.claim(1)  # it was made, with two
+        assert (ahead.number, ahead.count) == (2, 2) and receiver.claims() == [2]
+        receiver.claim_ahead(2)
+        assert receiver.claimed_ahead().count == 1 and receiver.claimed_ahead() is None
+        receiver.claim_ahead(2)
+        assert receiver.claimed_ahead() is None and receiver.claim(2) is None
+        receiver.commit(3)
+    assert q.stats().claimed == 0 and q.qsize() == 0
+
+
+def test_a_claim_ahead_that_failed_raises_in_the_next_call_and_is_finished_by_the_one_after(
+    queue: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = queue()
+    q.put_many([b"%d" % i for i in range(4)])
+    with q.receiver("r") as receiver:
+        first = receiver.claim(2)
+        with monkeypatch.context() as patched:
+            patched.setattr(ClaimFiles, "write", failing)
+            receiver.claim_ahead(2)
+            with pytest.raises(OSError, match="no room"):
+                receiver.commit(first.number)
+        receiver.commit(first.number)
+        assert receiver.claim(1).count == 2
+        receiver.commit(2)
+    assert q.stats().claimed == 0 and q.qsize() == 0
+
+
+def failing(*_given: object) -> None:
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_a_receiver_that_is_closed_while_it_claims_ahead_keeps_the_claim(queue: Queues) -> None:
+    q = queue()
+    q.put_many([b"%d" % i for i in range(4)])
+    with q.receiver("r") as receiver:
+        receiver.claim_ahead(3)
+    with q.receiver("r") as receiver:
+        assert receiver.claims() == [1] and receiver.count(1) == 3
+        receiver.commit(1)

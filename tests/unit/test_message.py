@@ -60,6 +60,18 @@ def test_json_is_readable_by_others() -> None:
     assert json.loads(encode_body({"a": [1, "ž"]})[1]) == {"a": [1, "ž"]}
 
 
+@pytest.mark.parametrize("text", ["Infinity", "1e400", '"\\ud800"', "[NaN]", "12" * 30, "-0", "1E2", '{"a":1,"a":2}'])
+def test_json_of_others_is_what_pythons_own_reader_says(text: str) -> None:
+    assert repr(decode_body(CODEC_JSON, text.encode())) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[1,]", b'"\xff"', b"nul", b"01"])
+def test_what_is_not_json_is_an_error_of_pythons_own_reader(data: bytes) -> None:
+    with pytest.raises(ValueError) as caught:
+        decode_body(CODEC_JSON, data)
+    assert type(caught.value) in (json.JSONDecodeError, UnicodeDecodeError)
+
+
 class Text(str):
     pass
 

@@ -84,6 +84,21 @@ def test_a_batch_of_several_queues_may_come_in_pieces_with_a_new_checkpoint(tmp_
     assert sorted(counting.calls) == counting.out() == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_messages_of_a_key_come_in_the_order_of_delivery_whichever_queue_they_are_in(tmp_path: Path) -> None:
+    counting = Counting(tmp_path, "all")
+    for queue, body, priority in (("one", 1, 0), ("two", 2, 0), ("one", 3, 5), ("two", 4, 5), ("one", 5, 0)):
+        with penstock.open(tmp_path / queue) as opened:
+            opened.put(body, type="n", key="a", priority=priority)
+    driver = counting.driver(partitions=3)
+    driver.batch()
+    counting.calls.clear()  # of the first member, the other one joins with the second batch
+    for queue, body, priority in (("two", 12, 0), ("one", 11, 0), ("one", 13, 5), ("two", 14, 5), ("one", 15, 0)):
+        with penstock.open(tmp_path / queue) as opened:
+            opened.put(body, type="n", key="a", priority=priority)
+    driver.run()
+    assert [call for call in counting.calls if call > 10] == [13, 14, 12, 11, 15]
+
+
 def test_a_message_in_the_slot_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
     counting = Counting(tmp_path, "one")
     counting.bad = {1, 3}

@@ -93,11 +93,11 @@ def twice(draw: Callable[[int, int], str], *, wide: int = WIDE, height: int = 22
     )
 
 
-def _svg(width: int, height: int, parts: list[str], title: str) -> str:
+def svg(width: int, height: int, parts: list[str], title: str) -> str:
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
 
 
-def _across(width: int, height: int, scale: list[float], unit: str) -> list[str]:
+def across(width: int, height: int, scale: list[float], unit: str) -> list[str]:
     """Lines across for the values of the axis at the left, with their numbers."""
     room = height - TOP - BOTTOM
     parts = []
@@ -121,7 +121,7 @@ def over_time(moments: Sequence[Moment], step_s: int, title: str) -> tuple[str, 
         room_x, room_y = width - LEFT - RIGHT, height - TOP - BOTTOM
         step_px = room_x / max(steps, 6)
         gap_px = min(step_px * 0.2, 3)
-        parts = _across(width, height, scale, "")
+        parts = across(width, height, scale, "")
         for moment in moments:
             x = LEFT + (moment.start_s - first_s) / step_s * step_px
             y = TOP + float(room_y)
@@ -141,7 +141,7 @@ def over_time(moments: Sequence[Moment], step_s: int, title: str) -> tuple[str, 
                 f"<title>{escape(f'{when}: {said}')}</title></rect>"
             )
         parts += _hours(first_s, steps, step_s, step_px, width, height)
-        return _svg(width, height, parts, title)
+        return svg(width, height, parts, title)
 
     return twice(draw, height=240), unit
 
@@ -184,7 +184,7 @@ def distribution(found: Distribution, title: str) -> str:
     def draw(width: int, height: int) -> str:
         room_x, room_y = width - LEFT - RIGHT, height - TOP - BOTTOM
         step_px = room_x / (high - low)
-        parts = _across(width, height, scale, " %")
+        parts = across(width, height, scale, " %")
         for step, share in shares.items():
             tall = max(room_y * share / scale[-1], SHORTEST_PX)
             x = LEFT + (step - low) * step_px
@@ -201,6 +201,6 @@ def distribution(found: Distribution, title: str) -> str:
             parts.append(f'<line class="base" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP + room_y}" y2="{TOP + room_y + 4}"/>')
             label = decade(step_start_s(step))
             parts.append(f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">{label}</text>')
-        return _svg(width, height, parts, title)
+        return svg(width, height, parts, title)
 
     return twice(draw, wide=HALF, height=190)

@@ -19,17 +19,18 @@ from penstock.manager.sending import Route
 from penstock.spark import finding
 from penstock.spark.decisions import Decision, DecisionFiles
 from penstock.timequeue import TimeQueue, open_queue
-from penstock.timequeue.puts import Draft, Entry
+from penstock.timequeue.columns import Columns
+from penstock.timequeue.puts import Draft
 
 ROOM_S = 0.1  # between two looks at members that are all full, for as long as the option timeout says
 NO_ROOM = (QueueFull, BatchTooLarge, BodyTooLarge)  # nothing was put, and another member may have room
 
 
 class Messages(Protocol):
-    """What is to be put; made anew at each call, since a put leaves its marks on entries."""
+    """What is to be put; made anew at each call, since a put leaves its marks."""
 
     def count(self) -> int: ...
-    def entries(self) -> list[Entry]: ...
+    def columns(self) -> Columns: ...
     def drafts(self) -> list[Draft]: ...
 
 
@@ -63,12 +64,12 @@ class IntoQueue:
     def put(self, messages: Messages) -> None:
         finding.gate(self._given, "producer").check("put_many")
         with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
-            queue.put_entries(messages.entries(), self._timeout_s)
+            queue.put_entries(messages.columns(), self._timeout_s)
 
     def put_once(self, query: str, batch: int, messages: Messages) -> None:
         finding.gate(self._given, "producer").check("put_once")
         with open_queue(self._given["path"], busy_s=self._given["busyTimeout"]) as queue:
-            put = queue.put_entries_once(query, batch, messages.entries, self._timeout_s)
+            put = queue.put_entries_once(query, batch, messages.columns, self._timeout_s)
             if put is None and messages.count():
                 (last,) = [each.last for each in queue.publishers() if each.publisher == query]
                 if last is not None and last > batch:
@@ -94,7 +95,7 @@ class IntoMembers:
             def into(route: Route) -> Sequence[str]:
                 if route.copies is not None:
                     return macro._copy(route, messages.drafts(), None)
-                return _queue(route.leaves[0]).put_entries(messages.entries())
+                return _queue(route.leaves[0]).put_entries(messages.columns())
 
             if messages.count():
                 _begin_with(macro._mine(), secrets.randbits(32))  # jobs know nothing of each other
@@ -127,7 +128,7 @@ class IntoMembers:
                 )
             try:
                 with open_queue(place, busy_s=self._busy_s) as queue:
-                    queue.put_entries_once(query, decision.batch, messages.entries, self._timeout_s)
+                    queue.put_entries_once(query, decision.batch, messages.columns, self._timeout_s)
             except NO_ROOM:
                 if len(decision.members) > 1:
                     raise
@@ -204,7 +205,7 @@ class _Batch:
         try:
             with once:
                 if not once.is_done():
-                    queue._put(self._messages.entries(), None, None, once)
+                    queue._put_batch(self._messages.columns(), None, None, once)
         except Elsewhere as elsewhere:
             raise elsewhere.error from None
         if not once.has_room:

@@ -15,16 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from penstock.errors import ClaimLost, Misuse, PenstockError, ReceiverBusy, ReceiverLost, TooManyReceivers
 from penstock.manager.membership import Leaf
-from penstock.spark import finding
+from penstock.spark import bykeys, finding
+from penstock.spark.claimed import NEW_CHECKPOINT, SKIP, PartOfClaim
 from penstock.spark.shares import KEYS, by_member_priority, shares
 from penstock.spark.snapshot import share
-from penstock.spark.stream import NEW_CHECKPOINT, SKIP, ClaimReader, PartOfClaim, is_enough, limits, read_part
+from penstock.spark.stream import ClaimReader, is_enough, limits, read_part
 from penstock.store import layout as L
 from penstock.timequeue.claims import Claim
 
@@ -113,19 +114,21 @@ class MacroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "oldestDueMs": max((each["oldestDueMs"] for each in known), default=0),
         }
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[PartOfClaim]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = self._meant(start), self._meant(end)
         new = [uuid for uuid, mark in after.items() if mark.messages and mark.claim != before.get(uuid, NOWHERE).claim]
         messages = sum(after[uuid].messages for uuid in new)
-        wanted, parts = self._given["partitions"], []
+        by_keys = bykeys.is_wanted(self._schema)
+        wanted = self._given["partitions"]
+        parts: list[PartOfClaim] = []
         for uuid in new:
             reader = self._required(uuid, after[uuid].claim)
             if reader is not None:
-                some = share(wanted, after[uuid].messages, messages)
+                some = 1 if by_keys else share(wanted, after[uuid].messages, messages)
                 parts += reader.parts(self._of(uuid, before), self._of(uuid, after), some)
-        return parts
+        return bykeys.split(parts, self._given) if by_keys else parts
 
-    def read(self, partition: PartOfClaim) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: PartOfClaim | bykeys.PartOfKeys) -> Iterator[pa.RecordBatch]:
         return read_part(partition, self._given, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:

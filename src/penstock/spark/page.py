@@ -89,26 +89,40 @@ footer { margin-top: 22px; font-size: 12.5px }
 
 def html(found: Figures) -> str:
     """The whole page."""
-    body = _body(found) if found.outcomes else _empty(found)
     name = Path(found.title).name or found.title
+    return document(
+        title=f"{name}: Penstock report",
+        header=f"<p>Penstock report</p><h1>{_text(name)}</h1><p>{_text(found.title)}</p>{_period(found)}",
+        body=sections(found),
+        footer=f"Made by penstock report on {_time(found.made_s)}. Times are those of {_zone(found.made_s)}.",
+    )
+
+
+def document(*, title: str, header: str, body: str, footer: str, style: str = "") -> str:
+    """A page that looks like this, of anybody's parts. All but the title are HTML."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{_text(name)}: Penstock report</title>
-<style>{STYLE}</style>
+<title>{_text(title)}</title>
+<style>{STYLE}{style}</style>
 </head>
 <body>
 <main>
-<header><p>Penstock report</p><h1>{_text(name)}</h1><p>{_text(found.title)}</p>{_period(found)}</header>
+<header>{header}</header>
 {body}
-<footer>Made by penstock report on {_time(found.made_s)}. Times are those of {_zone(found.made_s)}.</footer>
+<footer>{footer}</footer>
 </main>
 </body>
 </html>
 """
+
+
+def sections(found: Figures) -> str:
+    """All that there is to say, for a page of this style."""
+    return _body(found) if found.outcomes else _empty(found)
 
 
 def _body(found: Figures) -> str:
@@ -231,12 +245,12 @@ def _spread(name: str, what: str, found: Distribution) -> str:
 
 def _outcomes(found: Figures) -> str:
     rows = [
-        [_cell("", _text(result), "name"), _cell("messages", _whole(count), "n"), _cell("share", f"{share:.3g} %", "n")]
+        [cell("", _text(result), "name"), cell("messages", _whole(count), "n"), cell("share", f"{share:.3g} %", "n")]
         for result, count in sorted(found.results.items(), key=lambda each: -each[1])
         for share in [count / found.outcomes * 100]
     ]
     what = f"{_whole(found.outcomes)} altogether; a message has one for each attempt that failed, and one at its end."
-    return _table("Outcomes", what, [("result", ""), ("count", "n"), ("share", "n")], rows)
+    return table("Outcomes", what, [("result", ""), ("count", "n"), ("share", "n")], rows)
 
 
 def _renamed(group: Group) -> Group:
@@ -254,22 +268,22 @@ def _groups(title: str, what: str, column: str, groups: Sequence[Group]) -> str:
         name = f"no {column}" if each.name is None else each.name
         rows.append(
             [
-                _cell("", f'<span class="faint">{name}</span>' if each.name is None else _text(name), "name"),
-                _cell("", bar, "bar"),
-                _cell("retries", _whole(each.retries), "n"),
-                _cell("failed", _whole(each.failed), "n"),
-                _cell("acknowledged", _whole(each.done), "n"),
-                _cell("other", _whole(each.gone), "n"),
-                _cell("median wait", NONE if each.p50_s is None else span(each.p50_s), "n"),
-                _cell("99 % within", NONE if each.p99_s is None else span(each.p99_s), "n"),
+                cell("", f'<span class="faint">{name}</span>' if each.name is None else _text(name), "name"),
+                cell("", bar, "bar"),
+                cell("retries", _whole(each.retries), "n"),
+                cell("failed", _whole(each.failed), "n"),
+                cell("acknowledged", _whole(each.done), "n"),
+                cell("other", _whole(each.gone), "n"),
+                cell("median wait", NONE if each.p50_s is None else span(each.p50_s), "n"),
+                cell("99 % within", NONE if each.p99_s is None else span(each.p99_s), "n"),
             ]
         )
-    return _table(title, what, head, rows)
+    return table(title, what, head, rows)
 
 
 def _failures(failures: Sequence[Failure]) -> str:
-    rows = [[_cell("", _text(each.text), "name mono"), _cell("times", _whole(each.count), "n")] for each in failures]
-    return _table(
+    rows = [[cell("", _text(each.text), "name mono"), cell("times", _whole(each.count), "n")] for each in failures]
+    return table(
         "What went wrong", "The errors and reasons that came most often.", [("error", ""), ("times", "n")], rows
     )
 
@@ -284,25 +298,25 @@ def _slowest(slowest: Sequence[Slow], *, several: bool) -> str:
         place = f'<br><span class="faint">{_text(each.queue)}</span>' if several else ""
         rows.append(
             [
-                _cell("", f'<span class="mono">{_text(each.id)}</span>{place}', "name"),
-                _cell("type", _named(each.type), "word"),
-                _cell("key", _named(each.key), "long"),
-                _cell("result", _text(each.result)),
-                _cell("attempts", _whole(each.attempts), "n"),
-                _cell("late", NONE if each.late_s is None else span(each.late_s), "n"),
-                _cell("service", NONE if each.service_s is None else span(each.service_s), "n"),
-                _cell("total", f"<b>{span(each.total_s)}</b>", "n"),
-                _cell("ended", _time(each.ended_s, day=False), "n"),
+                cell("", f'<span class="mono">{_text(each.id)}</span>{place}', "name"),
+                cell("type", _named(each.type), "word"),
+                cell("key", _named(each.key), "long"),
+                cell("result", _text(each.result)),
+                cell("attempts", _whole(each.attempts), "n"),
+                cell("late", NONE if each.late_s is None else span(each.late_s), "n"),
+                cell("service", NONE if each.service_s is None else span(each.service_s), "n"),
+                cell("total", f"<b>{span(each.total_s)}</b>", "n"),
+                cell("ended", _time(each.ended_s, day=False), "n"),
             ]
         )
     what = "From when it was due, or after a retry from its put, to its end. Late and service are of the last attempt."
-    return _table("Slowest messages", what, head, rows)
+    return table("Slowest messages", what, head, rows)
 
 
 # ---------------------------------------------------------------- words
 
 
-def _table(title: str, what: str, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+def table(title: str, what: str, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
     names = "".join(f'<th class="{kind}">{name}</th>' if kind else f"<th>{name}</th>" for name, kind in head)
     lines = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return (
@@ -311,7 +325,7 @@ def _table(title: str, what: str, head: Sequence[tuple[str, str]], rows: Sequenc
     )
 
 
-def _cell(of: str, value: str, kind: str = "") -> str:
+def cell(of: str, value: str, kind: str = "") -> str:
     """``of`` is its column, which a narrow page says beside it. A span of its own: parts of it stay together there."""
     return f'<td class="{kind}" data-of="{of}">{value}</td>'
 

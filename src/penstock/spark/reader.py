@@ -5,6 +5,7 @@ Runs in Spark's executors: opens the files of the queue and is no client of it. 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,16 +61,33 @@ class MessageReader:
             for start in range(0, len(rows), self._batch_rows):
                 yield self._batch(rows[start : start + self._batch_rows], {})
             return
+        with self._opened() as (files, gather, kernel):
+            yield from self._read(files, gather, kernel, rows)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[LocalFiles, G.Gather, memoryview]]:
         options = self._options()
         files = LocalFiles(Path(self._place.path), options, busy_s=self._place.busy_s)
         gather = G.Gather(files.mappings(), options.signature)
         kernel = memoryview(files.kernel).cast("Q")
         try:
-            yield from self._read(files, gather, kernel, rows)
+            yield files, gather, kernel
         finally:
             kernel.release()
             gather.close()
             files.close()
+
+    def keys(self, rows: Any) -> tuple[list[str | None], Any]:
+        """The keys that there are, and which of them each message has. One that is gone has none here: whoever reads it
+        says what is to be said about it."""
+        flat = rows.reshape(-1)
+        with self._opened() as (_, gather, kernel):
+            found = gather.collect(flat, 0, len(rows), False)
+            G.still_there(kernel, kernel[L.H_SLOTS_AT], flat, 0, len(rows), found.faults)
+        metas, which = self._decoded(
+            [meta if fault == G.GATHERED else b"" for meta, fault in zip(found.metas, found.faults, strict=True)]
+        )
+        return [meta.k for meta in metas], which
 
     def _options(self) -> Options:
         options = read_options(Path(self._place.path))
@@ -140,7 +158,7 @@ class MessageReader:
             yield from self._with_spilled(files, kernel, rows, found, arrays, keep)
             return
         if self._bodies:
-            arrays["body"] = _binary(found.bodies, found.body_ends)
+            arrays["body"] = binary(found.bodies, found.body_ends)
         batch = self._batch(rows, arrays)
         yield batch if keep.all() else batch.filter(pa.array(keep))
 
@@ -236,7 +254,7 @@ class MessageReader:
                 data, ends = G.identify(
                     self._place.id_prefix.encode(), np.ascontiguousarray(rows).reshape(-1), 0, len(rows)
                 )
-                made.append(_binary(data, ends, pa.string()))
+                made.append(binary(data, ends, pa.string()))
             elif field.name == "queue":
                 made.append(pa.repeat(pa.scalar(self._place.path, pa.string()), len(rows)))
             else:
@@ -244,7 +262,7 @@ class MessageReader:
         return pa.RecordBatch.from_arrays(made, schema=self._arrow_schema)
 
 
-def _binary(data: Any, ends: Any, kind: Any = None) -> pa.Array:
+def binary(data: Any, ends: Any, kind: Any = None) -> pa.Array:
     """Bytes and their ends as an Arrow array, without a copy."""
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind or pa.binary(), len(ends) - 1, buffers)

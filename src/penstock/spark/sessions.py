@@ -11,6 +11,8 @@ from penstock.spark import java, workers
 
 LOG4J2 = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Arrow in Java looks at every value of every row whether its buffer is still there and long enough.
+ARROW_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -41,7 +43,8 @@ def session(app: str = "penstock", *, master: str = "local[*]", **conf: object) 
     """
     settings = {**SETTINGS, "spark.app.name": app, "spark.master": master}
     settings.update({name: _text(value) for name, value in conf.items()})
-    settings[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={LOG4J2.as_uri()} {settings.get(JAVA_OPTIONS, '')}".strip()
+    quiet = f"-Dlog4j2.configurationFile={LOG4J2.as_uri()}"
+    settings[JAVA_OPTIONS] = f"{quiet} {ARROW_UNCHECKED} {settings.get(JAVA_OPTIONS, '')}".strip()
     if SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = java.home_for_spark(java.find())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -2,7 +2,7 @@
 
 Spark's side of the protocol, in the one long-lived process that plans the batches: which claim is next, what was
 acknowledged, and whether checkpoint and queue speak of the same. Claims are kept by ``timequeue.claims``; the queue is
-opened at the first call that needs it and stays open. Tasks only read: see ``reader``.
+opened at the first call that needs it and stays open. Tasks only read: see ``claimed``.
 """
 
 from __future__ import annotations
@@ -25,33 +25,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import ClaimLost, Misuse, PenstockError, QueueNotFound
-from penstock.spark import finding, snapshot
-from penstock.spark.reader import MessageReader
+from penstock.spark import bykeys, finding, snapshot
+from penstock.spark.claimed import NEW_CHECKPOINT, SKIP, PartOfClaim, claimed_reader
 from penstock.spark.snapshot import Place
 from penstock.store import gather as G
 from penstock.store import layout as L
-from penstock.store.claimfiles import ClaimFiles
 from penstock.store.directory import read_options
 from penstock.timequeue import TimeQueue, open_queue
 from penstock.timequeue.claims import Claim, Receiver
 from penstock.timequeue.selection import Selection
 
 ROWS_MOST = L.SLOTS_MAX
-
-NEW_CHECKPOINT = "start with a new checkpoint: it takes the open claims first"
-SKIP = "with the option onLostClaim=skip the query goes on without them"
-
-
-class PartOfClaim(InputPartition):
-    """Some messages of a claim, by their places in it: the task reads their references from the claim's file."""
-
-    def __init__(self, place: Place, receiver: str, claim: int, first: int, end: int) -> None:
-        super().__init__(None)
-        self.place = place
-        self.receiver = receiver
-        self.claim = claim
-        self.first = first
-        self.end = end
 
 
 class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,6 +85,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             following = self._following(claim, limit)
         self.settle(behind=bool(following))
         if following:
+            self._claim_ahead(following, limit)
             return self.offset_of(following)
         return self.where_it_begins() if claim == 0 else start
 
@@ -130,9 +115,15 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = made.number if made is not None else 0
         return found
 
+    def _claim_ahead(self, claim: int, limit: ReadLimit) -> None:
+        """With a trigger that ends all that is due will be read: the batch after this one is claimed while tasks read
+        this one. Elsewhere it is not, since the query may be stopped, and nobody else could have those messages."""
+        if self._only_now and claim == max(self._open):
+            self._admitted().claim_ahead(*limits(self._given, limit), selection=self._selection)
+
     def found_again(self, claim: int) -> int:
         """The number of the first open claim behind this one, which nobody has logged; 0 if there is none."""
-        self._start()
+        self._know(self._start().claimed_ahead())
         return min((number for number in self._open if number > claim), default=0)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -147,7 +138,9 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "oldestDueMs": max(age_us // 1000, 0),
         }
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[PartOfClaim]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if bykeys.is_wanted(self._schema):
+            return bykeys.split(self.parts(start, end, 1), self._given)
         return self.parts(start, end, self._given["partitions"])
 
     def parts(self, start: dict[str, Any], end: dict[str, Any], wanted: int) -> list[PartOfClaim]:
@@ -161,7 +154,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = snapshot.ranges(self._references(claim), wanted)
         return [PartOfClaim(self._place(), self._name, claim, *part) for part in parts]
 
-    def read(self, partition: PartOfClaim) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: PartOfClaim | bykeys.PartOfKeys) -> Iterator[pa.RecordBatch]:
         return read_part(partition, self._given, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -300,14 +293,22 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def take(self, most_rows: int, most_bytes: int | None, *, at_least_one: bool = True) -> Claim | None:
         """Claim what is due, up to so much of it."""
+        receiver = self._admitted()
+        made = receiver.claim(most_rows, most_bytes, selection=self._selection, at_least_one=at_least_one)
+        self._know(made)
+        return made
+
+    def _admitted(self) -> Receiver:
+        """The receiver, if it may claim."""
         receiver = self._start()
         assert self._gate is not None
         self._gate.check("get")
-        made = receiver.claim(most_rows, most_bytes, selection=self._selection, at_least_one=at_least_one)
+        return receiver
+
+    def _know(self, made: Claim | None) -> None:
         if made is not None:
             self._open[made.number] = made.count
             self._fresh = made
-        return made
 
     def due(self, enough: int) -> tuple[int, int]:
         """How many messages are due that this query takes, counted until there are ``enough``, and since when the
@@ -386,30 +387,10 @@ def is_enough(given: dict[str, Any], most_rows: int, due: Callable[[int], tuple[
     return count >= least or (count > 0 and now_us - oldest_us >= given["maxDelay"] * 1_000_000)
 
 
-def read_part(part: PartOfClaim, given: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_part(
+    part: PartOfClaim | bykeys.PartOfKeys, given: dict[str, Any], schema: StructType
+) -> Iterator[pa.RecordBatch]:
     """In a task."""
-    return ClaimedReader(
-        part.place,
-        schema,
-        conditions=[],
-        batch_rows=given["batchRows"],
-        fail_if_gone=given["onLostClaim"] != "skip",
-    ).read_part(part)
-
-
-class ClaimedReader(MessageReader):
-    """Reads messages of a claim, of which none may be missing."""
-
-    def read_part(self, part: PartOfClaim) -> Iterator[pa.RecordBatch]:
-        files = ClaimFiles(Path(part.place.path), part.receiver, self._options().signature)
-        references = files.read(part.claim, part.first, part.end)
-        if references:
-            yield from self.read_rows(references)
-        elif self._fail_if_gone:
-            raise self._gone(f"{part.place.path}: claim {part.claim} of receiver {part.receiver}")
-
-    def _gone(self, message: str) -> PenstockError:
-        return PenstockError(
-            f"{message} was claimed and is not in the queue any more: its claim was released or acknowledged, or it "
-            f"was removed by a repair, while the query was not there. What to do: {SKIP}; or {NEW_CHECKPOINT}"
-        )
+    if isinstance(part, bykeys.PartOfKeys):
+        return bykeys.read(part, given)
+    return claimed_reader(part, given, schema).read_part(part)

@@ -23,7 +23,8 @@ from penstock.spark.destinations import destination
 from penstock.spark.staging import Staging
 from penstock.spark.words import for_spark
 from penstock.store import layout as L
-from penstock.timequeue.puts import Draft, Entry, ready_entries
+from penstock.timequeue.columns import Columns, Piece
+from penstock.timequeue.puts import Draft
 
 JOINED_ROWS_MOST = 10_000  # more are not any quicker
 JOINED_BYTES_MOST = 16 << 20  # they are copied; one batch alone may have more
@@ -193,16 +194,12 @@ class StagedMessages:
     def count(self) -> int:
         return sum(each.messages for each in self._staged)
 
-    def entries(self) -> list[Entry]:
-        return entries(self._staging, self._staged)
+    def columns(self) -> Columns:
+        """By partition."""
+        return Columns([_piece(batch) for batch in staged_batches(self._staging, self._staged)])
 
     def drafts(self) -> list[Draft]:
         return [draft for batch in staged_batches(self._staging, self._staged) for draft in _drafts(batch)]
-
-
-def entries(staging: Staging, staged: Iterable[Staged]) -> list[Entry]:
-    """All of it, by partition."""
-    return [entry for batch in staged_batches(staging, staged) for entry in _entries(batch)]
 
 
 def staged_batches(staging: Staging, staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
@@ -236,7 +233,7 @@ def _drafts(batch: pa.RecordBatch) -> Iterator[Draft]:
         )
 
 
-def _entries(batch: pa.RecordBatch) -> list[Entry]:
+def _piece(batch: pa.RecordBatch) -> Piece:
     views = []
     for name in ("body", "meta"):
         column = batch.column(name)
@@ -246,4 +243,4 @@ def _entries(batch: pa.RecordBatch) -> list[Entry]:
         column = batch.column(name)
         first, count = column.offset, len(column)
         views.append(memoryview(column.buffers()[1]).cast("B").cast("Q")[first : first + count])
-    return ready_entries(*views)
+    return Piece(*views)

@@ -19,5 +19,6 @@ cdef class Hashes:
     cdef readonly u64 key_hash
 
     cpdef bint read(self, bytes meta) except -1
+    cdef bint read_at(self, const unsigned char* data, u64 size) noexcept
     @cython.locals(fields=int, at=u64, name=int, kind=int, length=u64)
     cdef void _read(self, const unsigned char* data, u64 size) noexcept

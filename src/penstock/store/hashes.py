@@ -59,12 +59,15 @@ class Hashes:
 
     def read(self, meta: bytes) -> bool:
         """Whether there is a type or a key; then their hashes are known."""
+        if cython.compiled:
+            return self.read_at(cython.cast("const unsigned char*", meta), len(meta))
+        return self.read_at(meta, len(meta))
+
+    def read_at(self, data: Any, size: int) -> bool:
+        """The same of a meta that, in the compiled core, is a pointer."""
         self.type_hash = 0
         self.key_hash = 0
-        if cython.compiled:
-            self._read(cython.cast("const unsigned char*", meta), len(meta))
-        else:
-            self._read(meta, len(meta))
+        self._read(data, size)
         return self.type_hash != 0 or self.key_hash != 0
 
     def _read(self, data: Any, size: int) -> None:

@@ -13,11 +13,20 @@ ctypedef unsigned int u32
 cpdef u32 crc32(bytes data, u32 start=*)
 cdef u64 _word(const unsigned char* data, int index) noexcept
 cdef u32 _placed(u32 check, u64 unit) noexcept
-@cython.locals(kind=u64, flags=u64, where=u64, sizes=u64, length=u64, last=u64, seed=u32)
+@cython.locals(kind=u64, flags=u64)
+cdef u64 _kinds(u64 info, u64 meta_bytes) noexcept
+@cython.locals(where=u64, sizes=u64, length=u64, last=u64, seed=u32)
 cpdef bytes build(u64 signature, u64 number, u64 enqueued_us, u64 deliver_us, u64 slot, u64 batch, u64 index, u64 info,
                   bytes meta, bytes body, u32 body_check, u64 unit)
-@cython.locals(data=bytes, words="unsigned long long*", check=u32)
+@cython.locals(check=u32, seed=u32, where=u64, sizes=u64, words="unsigned long long*")
+cdef int build_at(unsigned char* to, u64 at, u64 signature, u64 number, u64 enqueued_us, u64 deliver_us, u64 slot,
+                  u64 batch, u64 index, u64 info, const unsigned char* meta, u64 meta_bytes, const unsigned char* body,
+                  u64 body_bytes, u64 unit) except -1
+@cython.locals(data=bytes, words="unsigned long long*")
 cdef bytes _assemble(u64 w0, u64 w1, u64 w2, u64 w3, u64 w4, u64 w5, u64 w6, u32 seed, bytes meta, bytes body)
+@cython.locals(check=u32)
+cdef void _set_head(unsigned long long* words, u64 w0, u64 w1, u64 w2, u64 w3, u64 w4, u64 w5, u64 w6,
+                    u32 seed) noexcept
 
 @cython.final
 @cython.freelist(16)

@@ -30,6 +30,13 @@ def _placed(check: int, unit: int) -> int:
     return check ^ ((unit ^ (unit >> 32)) & L.MASK32)
 
 
+def _kinds(info: int, meta_bytes: int) -> int:
+    """The last word of a head, but for its checksum."""
+    kind = (info & 0xF) | ((info >> L.CODEC_SHIFT) & 0xF) << 4
+    flags = (info >> L.FLAGS_SHIFT) & 0xFF
+    return meta_bytes | (flags << 16) | (kind << 24)
+
+
 def build(
     signature: int,
     number: int,
@@ -45,17 +52,48 @@ def build(
     unit: int,
 ) -> bytes:
     """A whole record. ``body_check`` is the checksum of meta and body, made before the place was known."""
-    kind = (info & 0xF) | ((info >> L.CODEC_SHIFT) & 0xF) << 4
-    flags = (info >> L.FLAGS_SHIFT) & 0xFF
     where = slot | (batch << 32)
     length = len(body)
     sizes = index | (length << 32)
-    last = len(meta) | (flags << 16) | (kind << 24)
+    last = _kinds(info, len(meta))
     seed = _placed(body_check, unit)
     if cython.compiled:
         return _assemble(signature, number, enqueued_us, deliver_us, where, sizes, last, seed, meta, body)
     head = _SEVEN.pack(signature, number, enqueued_us, deliver_us, where, sizes, last)[: L.RECORD_BYTES - 4]
     return b"".join((head, checksum.crc32(head, len(head), seed).to_bytes(4, "little"), meta, body))
+
+
+def build_at(
+    to: Any,
+    at: int,
+    signature: int,
+    number: int,
+    enqueued_us: int,
+    deliver_us: int,
+    slot: int,
+    batch: int,
+    index: int,
+    info: int,
+    meta: Any,
+    meta_bytes: int,
+    body: Any,
+    body_bytes: int,
+    unit: int,
+) -> None:
+    """``build`` into memory of the caller, so many bytes behind its start. Pointers in the compiled core."""
+    if not cython.compiled:
+        check = crc32(body, crc32(meta))
+        made = build(signature, number, enqueued_us, deliver_us, slot, batch, index, info, meta, body, check, unit)
+        to[at : at + len(made)] = made
+        return
+    check = checksum.crc32(meta, meta_bytes, 0) if meta_bytes else 0
+    seed = _placed(checksum.crc32(body, body_bytes, check), unit)
+    where = slot | (batch << 32)
+    sizes = index | (body_bytes << 32)
+    words = cython.cast("unsigned long long*", to + at)
+    _set_head(words, signature, number, enqueued_us, deliver_us, where, sizes, _kinds(info, meta_bytes), seed)
+    copy(to + at + L.RECORD_BYTES, meta, meta_bytes)  # type: ignore[name-defined] # noqa: F821
+    copy(to + at + L.RECORD_BYTES + meta_bytes, body, body_bytes)  # type: ignore[name-defined] # noqa: F821
 
 
 def _assemble(
@@ -64,6 +102,13 @@ def _assemble(
     """The compiled core's way: written once, straight into the new bytes object. The names are C's, see record.pxd."""
     data = new_bytes(cython.NULL, L.RECORD_BYTES + len(meta) + len(body))  # type: ignore[name-defined] # noqa: F821
     words = cython.cast("unsigned long long*", start_of(data))  # type: ignore[name-defined] # noqa: F821
+    _set_head(words, w0, w1, w2, w3, w4, w5, w6, seed)
+    copy(start_of(data) + L.RECORD_BYTES, start_of(meta), len(meta))  # type: ignore[name-defined] # noqa: F821
+    copy(start_of(data) + L.RECORD_BYTES + len(meta), start_of(body), len(body))  # type: ignore[name-defined] # noqa: F821
+    return data  # type: ignore[no-any-return]
+
+
+def _set_head(words: Any, w0: int, w1: int, w2: int, w3: int, w4: int, w5: int, w6: int, seed: int) -> None:
     words[0] = w0
     words[1] = w1
     words[2] = w2
@@ -73,9 +118,6 @@ def _assemble(
     words[6] = w6
     check = checksum.crc32(cython.cast("const unsigned char*", words), L.RECORD_BYTES - 4, seed)
     words[6] = w6 | (cython.cast("unsigned long long", check) << 32)
-    copy(start_of(data) + L.RECORD_BYTES, start_of(meta), len(meta))  # type: ignore[name-defined] # noqa: F821
-    copy(start_of(data) + L.RECORD_BYTES + len(meta), start_of(body), len(body))  # type: ignore[name-defined] # noqa: F821
-    return data  # type: ignore[no-any-return]
 
 
 class Parts:

@@ -15,9 +15,10 @@ import secrets
 import time
 import weakref
 from array import array
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,18 +28,9 @@ from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
-from penstock.store.gather import (
-    F_INFO,
-    F_NUMBER,
-    F_PLACE,
-    F_SLOT,
-    NOT_THERE,
-    REFERENCE_WORDS,
-    Collected,
-    Gather,
-    still_there,
-)
+from penstock.store.gather import F_INFO, F_NUMBER, F_PLACE, F_SLOT, REFERENCE_WORDS
 from penstock.store.verdictfiles import KeptAnswer
+from penstock.timequeue.claimhistory import ClaimHistory
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX
 from penstock.timequeue.judging import Giving, Judging, ends_otherwise
 from penstock.timequeue.selection import ANY_NUMBER, Selection
@@ -78,15 +70,6 @@ class Backlog(msgspec.Struct, frozen=True):
     due: int
     waiting: int
     oldest_us: int
-
-
-class _Done(NamedTuple):
-    """Messages of a claim that is being acknowledged, for the history."""
-
-    rows: Rows
-    records: Collected
-    taken_us: Rows
-    messages: int
 
 
 class Receiver:
@@ -130,7 +113,8 @@ class Receiver:
         self._done_ticket = 0
         self._unreturned = 0  # a claim that may be marked, and has a file or not, and that no call has returned
         self._if_overdue = if_overdue
-        self._behind: Future[None] | None = None  # what goes on while the caller does something else
+        self._behind: list[Future[None]] = []  # what goes on while the caller does something else, one after the other
+        self._ahead: Claim | None = None  # one of these has made it, and no call has returned it
         self._thread: ThreadPoolExecutor | None = None
         self._fd = self._lock(wait_s)
         _receivers.add(self)
@@ -219,7 +203,25 @@ class Receiver:
             raise Misuse(f"most_rows must be a whole number above 0, not {most_rows!r}")
         if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
             raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
+        return self.claimed_ahead() or self._claim(most_rows, most_bytes, selection, at_least_one)
+
+    def claim_ahead(self, most_rows: int, most_bytes: int | None = None, *, selection: Selection | None = None) -> None:
+        """Begin to claim while the caller goes on with the claims before: it is what ``claim`` returns next. If that
+        never comes, the claim stays, as any other."""
+        self._go_on(self._claim_ahead, most_rows, most_bytes, selection)
+
+    def _claim_ahead(self, most_rows: int, most_bytes: int | None, selection: Selection | None) -> None:
+        self._ahead = self._claim(most_rows, most_bytes, selection, True)
+
+    def claimed_ahead(self) -> Claim | None:
+        """What was claimed ahead; None if nothing was, or nothing was due then."""
         self._join()
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def _claim(
+        self, most_rows: int, most_bytes: int | None, selection: Selection | None, at_least_one: bool
+    ) -> Claim | None:
         left = self._unwritten()
         self._unreturned = 0
         if left is not None:
@@ -545,25 +547,34 @@ class Receiver:
         if self._acknowledged == self._committed:  # less, also if a call before this one failed half-way
             return
         if behind:
-            self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{self.name}")
-            self._behind = self._thread.submit(self._acknowledge, self._committed)
+            self._go_on(self._acknowledge, self._committed)
         else:
             self._acknowledge(self._committed)
 
+    def _go_on(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do this while the caller does something else."""
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{self.name}")
+        self._behind.append(self._thread.submit(work, *arguments))
+
     def _join(self) -> None:
-        behind, self._behind = self._behind, None
-        if behind is not None:
-            behind.result()
+        """Wait for all of it. Where something went wrong, that is raised, and the next call waits for the rest."""
+        while self._behind:
+            try:
+                self._behind[0].result()
+            finally:
+                if self._behind[0].done():  # not if we were interrupted
+                    del self._behind[0]
 
     def _acknowledge(self, number: int) -> None:
         """Idempotent; the files go last, since a restore needs them to know which messages were meant: when the index
         was synced, which the background does soon, or we do where there is none."""
         some_wait = self._carry_out(number)
-        done = self._looked_up(number) if self._client.outcomes is not None else []
+        history = ClaimHistory(self._client, self._files, self.name)
+        done = history.look_up(self._acknowledged, number) if self._client.outcomes is not None else []
         while self._turn(self._ack, number):
             pass
         for each in done:
-            self._note(each)
+            history.note(each)
         old = [claim for claim in self._files.numbers() if claim <= number]
         if old and (some_wait or self._client.options.index_sync_ms == 0):
             # Where messages of theirs wait again, a restore must not find them claimed for long.
@@ -592,50 +603,6 @@ class Receiver:
             judging.carry_out(claim, verdicts)
             some_wait = some_wait or ends_otherwise(verdicts)
         return some_wait
-
-    def _looked_up(self, number: int) -> list[_Done]:
-        """For the history, what is about to be acknowledged. Without the lock: nobody but us moves these messages."""
-        found = []
-        gather = Gather(self._client.files.mappings(), self._client.signature)
-        words, slots_at = self._kernel.words.view, self._kernel.get(L.H_SLOTS_AT)
-        try:
-            for claim in self._files.numbers():
-                rows = self._files.read(claim) if self._acknowledged < claim <= number else None
-                if rows:
-                    count = len(rows) // REFERENCE_WORDS
-                    records = gather.collect(rows, 0, count, False)
-                    taken_us = array("Q", bytes(L.WORD_BYTES * count))
-                    for index, slot in enumerate(rows[F_SLOT::REFERENCE_WORDS]):
-                        taken_us[index] = words[slots_at + slot * L.SLOT_WORDS + L.S_ATTEMPT_US]
-                    still_there(words, slots_at, rows, 0, count, records.faults)  # others were acknowledged before
-                    for index in self._put_off(claim, rows):
-                        records.faults[index] = NOT_THERE
-                    found.append(_Done(rows, records, taken_us, count))
-        finally:
-            gather.close()
-        return found
-
-    def _put_off(self, claim: int, rows: Rows) -> list[int]:
-        """Which messages of a claim are not acknowledged: the verdicts were carried out."""
-        try:
-            said = self._files.verdicts(claim)
-        except Corrupt:
-            return list(range(len(rows) // REFERENCE_WORDS))
-        left = {(one.slot, one.number) for one in said if not isinstance(one, KeptAnswer)}
-        places = zip(rows[F_SLOT::REFERENCE_WORDS], rows[F_NUMBER::REFERENCE_WORDS], strict=True)
-        return [index for index, place in enumerate(places) if place in left] if left else []
-
-    def _note(self, done: _Done) -> None:
-        client = self._client
-        assert client.outcomes is not None and client.history is not None
-        text = self.name.encode()
-        for first in range(0, done.messages, CLAIMED_A_TURN_MAX):
-            count = min(done.messages - first, CLAIMED_A_TURN_MAX)
-            now_us = client.clock.wall_us()
-            client.turn(
-                client.outcomes.note_claimed, done.rows, done.records, done.taken_us, first, count, now_us, text
-            )
-        client.history.write()
 
     def _sweep(self) -> None:
         """Files of claims whose end is on disk by now."""

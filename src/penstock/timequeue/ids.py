@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from penstock.errors import Misuse
 from penstock.timequeue.puts import Entry
+
+if TYPE_CHECKING:
+    from penstock.timequeue.columns import Columns
 
 
 class MessageIds(Sequence[str]):
     """The ids of a batch, in order. Made when looked at: a batch of a thousand seldom needs a thousand strings."""
 
-    def __init__(self, prefix: str, entries: list[Entry]) -> None:
+    def __init__(self, prefix: str, entries: list[Entry] | Columns) -> None:
         self._prefix = prefix
         self._entries = entries
 

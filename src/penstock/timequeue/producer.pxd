@@ -74,7 +74,9 @@ cdef class Producer:
     cdef int put_staged(self, list items, bint sync, bint batch, object once) except -1
     @cython.locals(now_us=u64, item=Entry, client=Client, first=Entry)
     cdef int _put_with_others(self, list items, bint sync, bint batch, object once) except -1
-    cdef int _begin(self, u64 now_us) except -1
+    @cython.locals(now_us=u64)
+    cdef u64 begin(self) except? 0
+    cpdef bint may_make_room_on_disk(self, object error) except -1
     @cython.locals(slot=Py_ssize_t, now_us=u64, kernel=Kernel, entry=u64)
     cpdef bint put_direct(self, Entry item) except -1
     @cython.locals(item=Entry, kernel=Kernel, now_us=u64)
@@ -99,10 +101,15 @@ cdef class Producer:
     cdef bytes _record(self, Entry item, u64 now_us, u64 batch, u64 index)
     cpdef int _publish_committed(self, bint led, list items) except -1
     cpdef int _publish_once(self, bint led, tuple batch) except -1
-    @cython.locals(first=Entry)
+    @cython.locals(first=Entry, last=Entry)
     cdef int _publish_synced(self, bint led, list items, object once) except -1
-    @cython.locals(item=Entry, now_us=u64, later=bint, wake=u64, count=u64, first=Entry, last=Entry, publisher=u64,
-                   batch=u64)
+    @cython.locals(first=Entry, last=Entry)
     cpdef int _publish(self, list items, object once) except -1
+    @cython.locals(item=Entry, latest_us=u64)
+    cdef u64 _latest_us(self, list items) except? 0
+    cdef int publish_synced(self, bint led, u64 first, u64 number, u64 last, u64 count, u64 latest_us,
+                            object once) except -1
+    @cython.locals(now_us=u64, wake=u64, publisher=u64, batch=u64)
+    cdef int publish(self, u64 first, u64 last, u64 count, u64 latest_us, object once) except -1
     @cython.locals(item=Entry)
     cdef int check_sizes(self, list items) except -1

@@ -223,7 +223,7 @@ class Producer:
                 raise
             self._put_now(items, sync, batch, once)
         except OSError as error:
-            if not (self._may_make_room_on_disk(error) and self.may_try_again(items)):
+            if not (self.may_make_room_on_disk(error) and self.may_try_again(items)):
                 raise
             self._put_now(items, sync, batch, once)
         except OutOfNumbers:
@@ -270,7 +270,7 @@ class Producer:
             item.forget()
         return True
 
-    def _may_make_room_on_disk(self, error: OSError) -> bool:
+    def may_make_room_on_disk(self, error: OSError) -> bool:
         """Bodies of their own stay on the disk until an index sync after their message has gone."""
         full = error.errno == errno.ENOSPC and not isinstance(error, PenstockError)
         return full and self._kernel.get(L.H_KEPT) > 0 and self._client.regain()
@@ -295,11 +295,8 @@ class Producer:
 
     def put_direct(self, item: Entry) -> bool:
         """Reserve, copy and publish in one transaction, under the lock. False if the ring has no gap for it."""
-        if self.admit is not None:
-            self.admit()
         kernel = self._kernel
-        now_us = self._clock.wall_us()
-        self._begin(now_us)
+        now_us = self.begin()
         if item.key:
             self._look_up([item], now_us)
         slot = kernel.take(_units(len(item.meta) + len(item.body)))
@@ -330,12 +327,16 @@ class Producer:
             raise
         return True
 
-    def _begin(self, now_us: int) -> None:
-        """What is noted of a put for statistics alone."""
+    def begin(self) -> int:
+        """What a put does first in its turn; the time. But for the question it is for statistics alone."""
+        if self.admit is not None:
+            self.admit()
+        now_us = self._clock.wall_us()
         self._client.advance_rates(now_us)
         if not self._known:
             self._known = True
             self._client.table.note(self._client.index, L.CLIENT_PRODUCES)
+        return now_us
 
     def put_staged(self, items: list[Entry], sync: bool, batch: bool, once: Once | None) -> None:
         """Reserve under the lock, copy and sync without it, publish under it: all or nothing."""
@@ -376,11 +377,8 @@ class Producer:
 
     def _reserve(self, items: list[Entry]) -> int:
         """Slots and room for all of them, or as if nothing had been tried."""
-        if self.admit is not None:
-            self.admit()
         kernel = self._kernel
-        now_us = self._clock.wall_us()
-        self._begin(now_us)
+        now_us = self.begin()
         self._look_up(items, now_us)
         self._client.filling[id(items)] = len(items)
         try:
@@ -570,29 +568,44 @@ class Producer:
         self._publish_synced(led, items, once)
 
     def _publish_synced(self, led: bool, items: list[Entry], once: Once | None) -> None:
+        first, last = items[0], items[-1]
+        self.publish_synced(led, first.slot, first.number, last.slot, len(items), self._latest_us(items), once)
+
+    def _publish(self, items: list[Entry], once: Once | None) -> None:
+        first, last = items[0], items[-1]
+        self.publish(first.slot, last.slot, len(items), self._latest_us(items), once)
+
+    def _latest_us(self, items: list[Entry]) -> int:
+        latest_us = 0
+        for item in items:
+            if item.deliver_us > latest_us:
+                latest_us = item.deliver_us
+        return latest_us
+
+    def publish_synced(
+        self, led: bool, first: int, number: int, last: int, count: int, latest_us: int, once: Once | None
+    ) -> None:
+        """``publish`` in the turn after a sync. The first slot has a message of this ``number``."""
         if led:
             self._kernel.synced()
         if self._client.offering:
             self._client.offers.withdraw(self._client.index)  # ours or another thread's, which then publishes itself
-        first = items[0]
-        if self._client.is_filling(first.slot, first.number):  # else a leader did, and had no time to say so
-            self._kernel.committed(len(items), 0 if led else 1)
-            self._publish(items, once)
+        if self._client.is_filling(first, number):  # else a leader did, and had no time to say so
+            self._kernel.committed(count, 0 if led else 1)
+            self.publish(first, last, count, latest_us, once)
         else:
             self._kernel.commit()
 
-    def _publish(self, items: list[Entry], once: Once | None) -> None:
+    def publish(self, first: int, last: int, count: int, latest_us: int, once: Once | None) -> None:
+        """So many messages, from slot to slot of our chain, of which one is to be delivered at ``latest_us``."""
         now_us = self._clock.wall_us()
         self._client.advance_rates(now_us)
-        wake = len(items)
-        for item in items:
-            if item.deliver_us > now_us:
-                wake = L.MASK32  # it may be the next one that all have to wait for
-        first, last = items[0], items[-1]
+        # What is due later may be the next one that all have to wait for.
+        wake = L.MASK32 if latest_us > now_us else count
         publisher = batch = 0
         if once is not None:
             publisher, batch = once.due()
-        self._kernel.publish_filled(first.slot, last.slot, len(items), self._client.index, wake, publisher, batch)
+        self._kernel.publish_filled(first, last, count, self._client.index, wake, publisher, batch)
 
     def _full(self, code: int, item: Entry) -> PenstockError:
         options = self._client.options

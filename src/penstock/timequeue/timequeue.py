@@ -31,6 +31,7 @@ from penstock.timequeue.asking import Asking
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client
+from penstock.timequeue.columns import ColumnPuts, Columns
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
 from penstock.timequeue.groups import Group
 from penstock.timequeue.handles import Handle
@@ -208,11 +209,11 @@ class TimeQueue(OpenQueue):
         self,
         publisher: str,
         number: int,
-        make: Callable[[], list[Entry]],
+        make: Callable[[], list[Entry] | Columns],
         timeout: float | None = None,
         durability: str | None = None,
     ) -> MessageIds | None:
-        """``put_once`` of entries, which are made only if they are to be put."""
+        """``put_once`` of entries or columns, which are made only if they are to be put."""
         with OncePut(self._mine(), publisher, number, wait_s=self._busy_s) as once:
             if once.is_done():
                 return None
@@ -221,18 +222,27 @@ class TimeQueue(OpenQueue):
                 once.remember()
                 return MessageIds(self._id_prefix, items)
             try:
-                self._put(items, timeout, durability, once)
+                self._put_batch(items, timeout, durability, once)
             except AlreadyPublished:
                 return None
         return MessageIds(self._id_prefix, items)
 
     def put_entries(
-        self, items: list[Entry], timeout: float | None = None, durability: str | None = None
+        self, items: list[Entry] | Columns, timeout: float | None = None, durability: str | None = None
     ) -> MessageIds:
-        """``put_many`` of entries."""
+        """``put_many`` of entries, or of columns."""
         if items:
-            self._put(items, timeout, durability)
+            self._put_batch(items, timeout, durability)
         return MessageIds(self._id_prefix, items)
+
+    def _put_batch(
+        self, items: list[Entry] | Columns, timeout: float | None, durability: str | None, once: Once | None = None
+    ) -> None:
+        if isinstance(items, Columns):
+            if ColumnPuts(self._mine(), self._producer).put(items, self._is_synced(durability), once):
+                return
+            items = items.entries()
+        self._put(items, timeout, durability, once)
 
     def publishers(self) -> list[PublisherInfo]:
         """Those whose batches are put once, with the last number of each."""

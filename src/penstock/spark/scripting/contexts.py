@@ -19,6 +19,7 @@ from penstock.scripts import App
 from penstock.scripts.calling import Kept
 from penstock.scripts.contexts import read
 from penstock.scripts.store import Store
+from penstock.spark.bykeys import parts_of
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batchstore import BatchStore
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place
@@ -129,10 +130,8 @@ def move_contexts(
                 f"{folder.store}: workers have left messages that are done and not acknowledged yet, or follow-ups to "
                 f"put (slots {left}); finish them: app.run(root, until_empty=True)"
             )
-        found = [(key,) for key, _ in store.all_contexts()]
-        part = F.expr(f"pmod(hash(key), {count_of})").alias("part")
-        hashed = spark.createDataFrame(found, "key string").select("key", part).toArrow().to_pydict()
-        parts = dict(zip(hashed["key"], hashed["part"], strict=True))
+        keys = [key for key, _ in store.all_contexts()]
+        parts = dict(zip(keys, parts_of(keys, count_of).tolist(), strict=True))
         aside = place.prepare()
         for number in range(count_of):
             with contextlib.closing(BatchStore(aside.part(number), busy_s=BUSY_S)) as made:
@@ -140,4 +139,4 @@ def move_contexts(
                 made.take_in(mine, time.time_ns() // 1000)
         aside.settle_on(PARTS, count_of, app.input, count_of)
         aside.take_place(place)
-    return len(found)
+    return len(keys)

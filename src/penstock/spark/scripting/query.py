@@ -15,12 +15,13 @@ from penstock.errors import Misuse, PenstockError
 from penstock.scripts import App
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
+from penstock.spark.schema import PART, REFERENCES
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
-from penstock.spark.scripting.results import Mark, Marks
+from penstock.spark.scripting.results import Mark, Marks, decode_marks, joined
 from penstock.spark.scripting.rows import COLUMNS
-from penstock.spark.scripting.tasks import OUTPUT, PART, Task
+from penstock.spark.scripting.tasks import MARKS, OUTPUT, Task, TaskOfRows, marked
 from penstock.spark.sessions import session
 from penstock.timequeue.arguments import BUSY_S, check_seconds
 
@@ -63,8 +64,14 @@ def run_scripts(
     batches = Batches(app, place, receiver, delay_s, wait_s)
     batches.put_left()
     given = {"root": str(place.folder.root), "queue": app.input, "receiver": receiver, "maxRows": max_rows, **options}
-    rows = spark.readStream.format("penstock").schema(COLUMNS).options(**given).load()
-    made = _in_parts(app, place, settings, rows, batches) if engine == PARTS else _stateful(app, place, rows, batches)
+    stream = spark.readStream.format("penstock").options(**given)
+    if engine == PARTS:
+        # Each of the source's partitions is one part of the keys: what a task reads is what it works on.
+        rows = stream.schema(REFERENCES).option("partitions", settings.partitions).load()
+        skip = str({name.lower(): value for name, value in options.items()}.get("onlostclaim")).lower() == "skip"
+        made = _in_parts(app, place, settings, rows, batches, fail_if_gone=not skip)
+    else:
+        made = _stateful(app, place, stream.schema(COLUMNS).load(), batches)
     writer = made.option("checkpointLocation", str(place.checkpoint)).queryName(f"scripts.{app.name}")
     return (writer.trigger(availableNow=True) if available_now else writer).start()
 
@@ -91,32 +98,38 @@ def _refuse_contexts_of_workers(folder: Folder) -> None:
 # ---------------------------------------------------------------- contexts in parts of ours
 
 
-def _in_parts(app: App[Any], place: Place, settings: Settings, rows: DataFrame, batches: Batches) -> Any:
+def _in_parts(
+    app: App[Any], place: Place, settings: Settings, rows: DataFrame, batches: Batches, *, fail_if_gone: bool
+) -> Any:
     files = [str(place.part(number)) for number in range(settings.partitions)]
     root = str(place.folder.root)
 
     def each(frame: DataFrame, number: int) -> None:
         def outcomes(serial: int, known: set[str]) -> DataFrame:
-            rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
-            return called(rows, app, root, files, serial)
+            return frame.mapInArrow(Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone), OUTPUT)
 
-        batches.run(number, outcomes, lambda: marks_in(frame))
+        batches.run(number, outcomes, lambda: _marks(frame))
 
     return rows.writeStream.foreachBatch(each)
 
 
 def called(rows: DataFrame, app: App[Any], root: str, files: list[str], serial: int) -> DataFrame:
-    """What the scripts of a batch's messages come to, with their contexts in these files."""
+    """What the scripts of messages that are in rows come to, with their contexts in these files."""
     parts = len(files)
     # The same hash that Spark partitions by: a task has one part.
     parted = rows.withColumn(PART, F.expr(f"pmod(hash(key), {parts})")).repartition(parts, "key")
     ordered = parted.sortWithinPartitions(PART, F.desc("priority"), "deliver_at", "number", "queue")
-    return ordered.mapInArrow(Task(app, root, files, serial), OUTPUT)
+    return ordered.mapInArrow(TaskOfRows(app, root, files, serial), OUTPUT)
 
 
 def marks_in(frame: DataFrame) -> Marks:
+    """By what the messages of a batch are known again, of rows that have all columns."""
     figures = (F.count("*"), F.min("id"), F.max("id"), F.sum("number"), F.sum("attempts"))
     return {queue: Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
+
+
+def _marks(frame: DataFrame) -> Marks:
+    return joined(decode_marks(bytes(row.marks)) for row in frame.mapInArrow(marked, f"{MARKS} binary").collect())
 
 
 # ---------------------------------------------------------------- contexts in Spark's own state

@@ -1,14 +1,16 @@
-"""Owns rows of Spark's as the messages that scripts are called with. Never reads a queue."""
+"""Owns rows of Spark's as the messages that scripts are called with, and by parts of keys. Never reads a queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from penstock.spark import schema as S
+from penstock.spark.scripting.results import Marks, marks_of
 from penstock.spark.scripting.rowmessage import RowMessage
 
 # All that a script may see.
@@ -22,7 +24,35 @@ def messages(batch: pa.RecordBatch) -> Iterator[RowMessage]:
 
 
 def values(column: pa.Array) -> list[Any]:
-    """Of a column; times as microseconds: a script hardly ever asks."""
+    """Of a column; times as microseconds: a script hardly ever asks. By way of numpy: it makes no object of Arrow's."""
+    if pa.types.is_map(column.type):
+        return column.to_pylist() if column.null_count < len(column) else [None] * len(column)
+    if column.null_count and pa.types.is_integer(column.type):
+        return column.to_pylist()  # numpy's would be numbers with a point
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
-    return column.to_pylist()
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+class PartOfRows:
+    """The messages of one part of the keys that are in a batch, as ``references.Part`` has them, here at hand."""
+
+    def __init__(self, number: int, rows: list[RowMessage]) -> None:
+        self.number = number
+        self._rows = rows
+
+    def marks(self) -> Marks:
+        return marks_of(self._rows)
+
+    def messages(self, *, fail_if_gone: bool) -> Iterator[RowMessage]:
+        return iter(self._rows)
+
+
+def parts_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[PartOfRows]:
+    """Rows that come sorted by part."""
+    numbered = (
+        pair for batch in batches for pair in zip(batch.column(S.PART).to_pylist(), messages(batch), strict=True)
+    )
+    for number, some in itertools.groupby(numbered, key=lambda pair: pair[0]):
+        yield PartOfRows(number, [message for _, message in some])

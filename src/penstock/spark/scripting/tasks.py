@@ -5,12 +5,11 @@ puts or acknowledges a message: that is the driver's.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,10 @@ from penstock.scripts.calling import Kept, Stale, call, error_text
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import NO_SCRIPT
 from penstock.spark.scripting.batchstore import Batch, BatchStore
-from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined, marks_of
+from penstock.spark.scripting.references import Part, parts
+from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined
 from penstock.spark.scripting.rowmessage import RowMessage
-from penstock.spark.scripting.rows import messages
+from penstock.spark.scripting.rows import PartOfRows, parts_of_rows
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.directory import read_options
@@ -36,8 +36,8 @@ from penstock.timequeue.arguments import BUSY_S
 from penstock.timequeue.retries import text_of
 
 LOOKED_UP = 500  # messages whose contexts are read together
-PART = "penstock_part"  # the column that says which part of the keys a row is of
 
+MARKS = "marks"
 OUTPUT = "part int, marks binary, results binary"
 _ARROW = pa.schema(
     [
@@ -67,11 +67,11 @@ class Caller:
             outcome = call(app.name, app.scripts, app.states, kept, message, now_us)
             if outcome is None:
                 return kept, None
+            if not outcome.follow_ups and outcome.answer is None:
+                return outcome.kept, None
             posts = [post for each in outcome.follow_ups for post in self._open().posts(each, now_us)]
             if outcome.answer is not None:
                 self._check_answer(message, len(outcome.answer[1]))
-            if not posts and outcome.answer is None:
-                return outcome.kept, None
             return outcome.kept, Result(message.queue, message.id, posts=posts, answer=outcome.answer)
         except Stale:
             return kept, None
@@ -104,44 +104,55 @@ class Caller:
 
 
 class Task:
-    """What ``mapInArrow`` is given. Its rows come sorted, by part and then as they are due."""
+    """What ``mapInArrow`` is given: a task has one part of the keys. ``known`` are paths of queues whose messages in
+    this batch are done."""
 
-    def __init__(self, app: App[Any], root: str, parts: list[str], serial: int) -> None:
+    def __init__(
+        self,
+        app: App[Any],
+        root: str,
+        parts: list[str],
+        serial: int,
+        *,
+        known: Collection[str] = (),
+        fail_if_gone: bool = True,
+    ) -> None:
         self._app = app
         self._root = root
         self._parts = parts  # files
         self._serial = serial
+        self._known = known
+        self._fail_if_gone = fail_if_gone
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        runs = (run for batch in batches for run in _runs(batch))
-        for part, some in itertools.groupby(runs, key=lambda run: run[0]):
-            done = self._run(part, itertools.chain.from_iterable(messages(rows) for _, rows in some))
-            values = [[part], [encode_marks(done.marks)], [done.results]]
+        for part in self._parts_of(batches):
+            done = self._run(part)
+            values = [[part.number], [encode_marks(done.marks)], [done.results]]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(value, type=field.type) for value, field in zip(values, _ARROW, strict=True)], schema=_ARROW
             )
 
-    def _run(self, part: int, rows: Iterator[RowMessage]) -> Batch:
-        with contextlib.closing(BatchStore(Path(self._parts[part]), busy_s=BUSY_S)) as store:
+    def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
+        return [part for part in parts(batches) if len(part.without(self._known))]
+
+    def _run(self, part: Part | PartOfRows) -> Batch:
+        path = self._parts[part.number]
+        marks = part.marks()
+        with contextlib.closing(BatchStore(Path(path), busy_s=BUSY_S)) as store:
             last = store.batch()
             if last is None or last.serial < self._serial:
-                done, contexts = self._work(store, rows)
-                last = store.keep_batch(done, contexts, time.time_ns() // 1000)
-                marks = done.marks
-            else:
-                marks = marks_of(rows)
+                results, contexts = self._work(store, part.messages(fail_if_gone=self._fail_if_gone))
+                last = store.keep_batch(Batch(self._serial, marks, results), contexts, time.time_ns() // 1000)
             if (last.serial, last.marks) != (self._serial, marks):
-                raise differ(self._parts[part], f"batch {self._serial}", marks, last)
+                raise differ(path, f"batch {self._serial}", marks, last)
             return last
 
-    def _work(self, store: BatchStore, rows: Iterator[RowMessage]) -> tuple[Batch, dict[str, Kept | None]]:
+    def _work(self, store: BatchStore, rows: Iterator[RowMessage]) -> tuple[bytes, dict[str, Kept | None]]:
         contexts: dict[str, Kept | None] = {}  # those that were looked for
         changed: set[str] = set()
         results: list[Result] = []
-        marks: Marks = {}
         with contextlib.closing(Caller(self._app, self._root)) as caller:
             while some := list(itertools.islice(rows, LOOKED_UP)):
-                marks = joined([marks, marks_of(some)])
                 _look_up(store, contexts, some)
                 for message in some:
                     key = message.key or ""
@@ -153,17 +164,15 @@ class Task:
                     if result is not None:
                         results.append(result)
                 rig.effect(rig.WRITE, "a task's messages")
-        return Batch(self._serial, marks, encode(results)), {key: contexts[key] for key in changed}
+        return encode(results), {key: contexts[key] for key in changed}
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch, which is sorted by part, cut where the part changes: hardly ever, as a task has one."""
-    parts = batch.column(PART).to_pylist()
-    start = 0
-    while start < len(parts):
-        end = bisect.bisect_right(parts, parts[start], start)
-        yield parts[start], batch.slice(start, end - start)
-        start = end
+class TaskOfRows(Task):
+    """The same where the messages themselves are in the rows, since something has been made of them before. They come
+    sorted, by part and then as they are due."""
+
+    def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
+        return parts_of_rows(batches)
 
 
 def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable[RowMessage]) -> None:
@@ -183,3 +192,9 @@ def differ(path: str | os.PathLike[str], what: str, marks: Marks, stored: Batch)
 
 def _said(marks: Marks) -> str:
     return ", ".join(f"{mark.count} messages from {mark.first} to {mark.last}" for mark in marks.values()) or "none"
+
+
+def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """By what the messages of a batch are known again: what ``mapInArrow`` is given for that."""
+    found = joined(part.marks() for part in parts(batches))
+    yield pa.RecordBatch.from_arrays([pa.array([encode_marks(found)], type=pa.binary())], names=[MARKS])

@@ -1,7 +1,7 @@
-"""Owns the course of a run: who is started when, who is killed, and when it is over. Never reads or puts a message.
+"""Owns the course of a run: who is started when, who is killed, and when it is over. Never puts or takes a message.
 
 The others do not know it is there: they have the folder and nothing else. It sees what they do as anybody could, by
-their journals and by the figures of the queues.
+their journals and by the figures of the queues; at the end it looks at the contexts and at the dead letters.
 """
 
 from __future__ import annotations
@@ -14,22 +14,37 @@ from typing import Any
 
 import penstock
 
-from .account import Account, Held
+from .account import Account, Found, Held, Letter
 from .children import Child, Children
 from .journal import Follower
-from .plan import DESTINATIONS, INBOUND, MESSAGE_BYTES, SLOTS_LEAST, Folder
+from .plan import (
+    ATTEMPTS_MAX,
+    BACKOFF_S,
+    CONSUMED,
+    DEAD,
+    HISTORY_BYTES,
+    LANES,
+    MESSAGE_BYTES,
+    ORDERS,
+    QUEUES,
+    SLOTS_LEAST,
+    Folder,
+)
+from .shop import app
 
 LOOK_EVERY_S = 0.25
 KILL_PRODUCER_AT = 0.2  # share of all messages that are put by then
-KILL_DRIVER_AT = 0.35  # share of all messages that are through by then, but not before it has run for a while:
-KILL_DRIVER_AFTER_S = 4.0
+KILL_DRIVER_AT = 0.35  # share of all messages that are out by then, but not before it has run for a while:
+KILL_DRIVER_AFTER_S = 2.5
 ALONE_S_MAX = 20.0  # that the producers let Spark start alone
 DEAD_S = 1.5  # before it is started again
 SETTLE_S = 1.5  # after the last message: a duplicate would come now
-STALLED_S_MAX = 150.0  # without a single message coming through; Spark may take a minute to start where others compute
-
+STALLED_S_MAX = 150.0  # without a single message coming out; Spark may take a minute to start where others compute
+ENDED_S_MAX = 120.0  # for those who are asked to end; Spark has the report to make
+SLOTS_A_MESSAGE = 3  # the first lane has all timers, also those that were cancelled and whose time has not come
 
 RUNNING = "running"
+REPORTING = "making the report"
 
 
 class Failed(Exception):
@@ -50,7 +65,8 @@ class Victim:
     """A process that is killed once and comes back."""
 
     child: Child
-    who: str
+    name: str
+    who: str  # in full
     share: float  # of all messages: how far things have come when it is killed
     death: Death | None = None
     is_spared: bool = False  # it was through before
@@ -67,17 +83,21 @@ class Sample:
 
     at_s: float
     put: int
-    done: int
+    out: int  # as a follow-up or as a dead letter
     queues: dict[str, penstock.Stats]
 
     @property
     def backlog(self) -> int:
-        return left(self.queues[INBOUND])
+        return sum(left(self.queues[lane]) for lane in LANES)
 
 
 def left(stats: penstock.Stats) -> int:
     """Messages that are still in a queue, whoever has them."""
     return stats.waiting + stats.pending + stats.claimed + stats.filling
+
+
+def letter_of(message: penstock.Message) -> Letter:
+    return Letter(message.body["n"], message.reason or "", message.error or "", message.attempts_before)
 
 
 @dataclass
@@ -104,7 +124,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._moved_s = time.monotonic()
-        self._done = 0
+        self._out = 0
         self._over_s: float | None = None
 
     def is_settled(self, over: bool) -> bool:
@@ -112,9 +132,9 @@ class Watch:
         self._over_s = (self._over_s or now_s) if over else None
         return self._over_s is not None and now_s > self._over_s + SETTLE_S
 
-    def is_stalled(self, done: int) -> bool:
-        if done != self._done:
-            self._moved_s, self._done = time.monotonic(), done
+    def is_stalled(self, out: int) -> bool:
+        if out != self._out:
+            self._moved_s, self._out = time.monotonic(), out
         return time.monotonic() - self._moved_s > STALLED_S_MAX
 
 
@@ -133,7 +153,8 @@ class Director:
         """All of it. Whatever happens, no process is left."""
         try:
             self._make_queues()
-            self._perform(show)
+            if self._perform(show):
+                self._close(show)
         finally:
             self.end()
         self._look()
@@ -142,41 +163,75 @@ class Director:
         """No process is left; also if it was interrupted in doing that, and is called again."""
         self._children.end_all()
 
-    def held(self) -> dict[str, Held]:
+    def found(self) -> Found:
+        """What there is at the end."""
+        contexts = app.contexts(self._folder.queues)
+        states = dict(contexts.items())
+        timers = {key: sorted(contexts.timers(key)) for key in states}
         last = self.course.samples[-1].queues
-        return {name: Held(stats.puts, left(stats)) for name, stats in last.items()}
+        held = {name: Held(stats.puts, left(stats)) for name, stats in last.items()}
+        letters = [letter_of(each) for each in self._queues[DEAD].browse()]
+        return Found(states, {key: names for key, names in timers.items() if names}, letters, held)
 
     def _make_queues(self) -> None:
-        slots = max(2 * self.course.messages, SLOTS_LEAST)
-        for name in (INBOUND, *DESTINATIONS):
-            path = self._folder.queue(name)
-            self._queues[name] = penstock.create(path, slots=slots, data_bytes=slots * MESSAGE_BYTES)
+        slots = max(SLOTS_A_MESSAGE * self.course.messages, SLOTS_LEAST)
+        sizes: dict[str, Any] = {"depth": slots, "data_bytes": slots * MESSAGE_BYTES, "history_bytes": HISTORY_BYTES}
+        first_s, most_s = BACKOFF_S
+        backoff = penstock.Backoff.exponential(first_s, factor=2, most=most_s, jitter=0.2)
+        with penstock.QueueManager(self._folder.queues) as manager:
+            for name in QUEUES:
+                tried = {"max_attempts": ATTEMPTS_MAX, "backoff": backoff, "dead_letter": DEAD} if name in LANES else {}
+                manager.create(name, **sizes, **tried)
+            # The first member gets the timers: reminders are not urgent.
+            manager.create_macro(ORDERS, sorted(LANES.items(), key=lambda lane: lane[1]))
+        for name in QUEUES:
+            self._queues[name] = penstock.open(self._folder.queue(name))
 
-    def _perform(self, show: Callable[[Course], None]) -> None:
-        driver = Victim(Child("driver", "driver", self._folder.root), "Spark driver (Python and Java)", KILL_DRIVER_AT)
+    def _perform(self, show: Callable[[Course], None]) -> bool:
+        """Until all is out; False if nothing moves any more."""
+        spark = Child("driver", "driver", self._folder.root, "--figures", self._folder.figures)
+        driver = Victim(spark, "Spark", "Spark driver (Python and Java)", KILL_DRIVER_AT)
         self._start(driver.child)
-        for name in DESTINATIONS:
+        for name in CONSUMED:
             self._start(Child(f"consumer-{name}", "consumers", self._folder.root, name))
         producer: Victim | None = None
         watch = Watch()
         while True:
             self._look()
             self._see_driver(driver)
-            self._persecute(driver, self._done_for_a_while())
+            self._persecute(driver, self._out_for_a_while())
             if producer is not None:
                 self._see_producer(producer)
                 self._persecute(producer, len(self.course.account.put))
             elif self.course.spark == RUNNING or time.time() > self.course.start_s + ALONE_S_MAX:
-                producer = Victim(self._start_producers()[0], "producer 0", KILL_PRODUCER_AT)
+                producer = Victim(self._start_producers()[0], "producer", "producer 0", KILL_PRODUCER_AT)
             show(self.course)
             self._refuse_the_ended()
-            over = producer is not None and producer.is_back and driver.is_back and self._is_all_through()
+            over = producer is not None and producer.is_back and driver.is_back and self._is_all_out()
             if watch.is_settled(over):
-                return
-            if watch.is_stalled(self.course.account.done):
+                return True
+            if watch.is_stalled(self.course.samples[-1].out):
                 self.course.happened("nothing moves any more: given up")
-                return
+                return False
             time.sleep(LOOK_EVERY_S)
+
+    def _close(self, show: Callable[[Course], None]) -> None:
+        """All end by themselves, so that what they know of the history of queues is written; Spark as the last, which
+        reads it."""
+        deadline = time.monotonic() + ENDED_S_MAX
+        course = self.course
+        course.happened("all messages are out; Spark makes the report")
+        course.spark = REPORTING
+        for group in (self._all[1:], self._all[:1]):
+            for child in group:
+                child.ask_to_end()
+            while any(child.code is None for child in group):
+                if time.monotonic() > deadline:
+                    raise Failed(f"{' and '.join(child.name for child in group if child.code is None)} did not end")
+                self._look()
+                show(course)
+                time.sleep(LOOK_EVERY_S)
+        self._refuse_the_ended(at_the_end=True)
 
     def _start_producers(self) -> list[Child]:
         """All that they know is the folder, a number, and how fast to be."""
@@ -200,17 +255,17 @@ class Director:
         for journal, line in self._follower.new_lines():
             if journal == "driver":
                 self.course.queries = line["queries"]
-                ready = all(query["ready"] for query in line["queries"])
-                self.course.driver_pid = line["pid"] if ready else None
+                self.course.driver_pid = line["pid"] if line["queries"][0]["ready"] else None  # the scripts
             else:
                 account.add(journal, line)
                 if journal.startswith("producer"):
                     self.course.put_by[journal] = line["at_s"]
         queues = {name: queue.stats() for name, queue in self._queues.items()}
-        self.course.samples.append(Sample(time.time(), len(account.put), account.done, queues))
+        out = account.out + left(queues[DEAD])
+        self.course.samples.append(Sample(time.time(), len(account.put), out, queues))
 
     def _see_driver(self, driver: Victim) -> None:
-        """Spark is there when its queries run."""
+        """Spark is there when the scripts run."""
         course, child = self.course, driver.child
         running = child.code is None and course.driver_pid is not None and course.driver_pid == child.pid
         before, course.spark = course.spark, RUNNING if running else "dead" if child.code else "starting"
@@ -229,10 +284,11 @@ class Director:
         if last_s > producer.restarted_s or child.code == 0:
             death.to_s = max(last_s, producer.restarted_s)
 
-    def _refuse_the_ended(self) -> None:
+    def _refuse_the_ended(self, *, at_the_end: bool = False) -> None:
         """Nobody ends before the end but a producer that is through."""
         for child in self._all:
-            if child.code is None or child.is_killed or (child.code == 0 and child.name.startswith("producer")):
+            may_end = at_the_end or child.name.startswith("producer")
+            if child.code is None or child.is_killed or (child.code == 0 and may_end):
                 continue
             log = self._folder.log(child.name)
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
@@ -250,7 +306,7 @@ class Director:
             course.happened(f"{victim.who} was through before it could be killed")
         elif victim.death is None and reached >= victim.share * course.messages:
             victim.child.kill()
-            victim.death = Death(f"{victim.who} killed", time.time())
+            victim.death = Death(f"{victim.name} killed", time.time())
             course.deaths.append(victim.death)
             course.happened(f"{victim.who} killed with -9")
         elif victim.death and not victim.restarted_s and time.time() > victim.death.from_s + DEAD_S:
@@ -258,14 +314,16 @@ class Director:
             victim.restarted_s = time.time()
             course.happened(f"{victim.who} started again")
 
-    def _done_for_a_while(self) -> int:
-        """Messages that are through, once the first of them has been for some seconds."""
+    def _out_for_a_while(self) -> int:
+        """Messages that are out, once the first of them has been for some seconds."""
         account = self.course.account
-        first_s = account.done_at[0][0] if account.done_at else time.time()
-        return account.done if time.time() > first_s + KILL_DRIVER_AFTER_S else 0
+        first_s = account.out_at[0][0] if account.out_at else time.time()
+        return account.out if time.time() > first_s + KILL_DRIVER_AFTER_S else 0
 
-    def _is_all_through(self) -> bool:
+    def _is_all_out(self) -> bool:
+        """Nothing is left but dead letters; timers that were cancelled are in their lane until their time."""
         producers = [child for child in self._all if child.name.startswith("producer")]
-        in_queues = sum(held.left for held in self.held().values())
-        is_done = self.course.account.done >= self.course.messages and not in_queues
-        return is_done and all(child.code == 0 for child in producers)
+        now = self.course.samples[-1]
+        in_queues = sum(left(stats) for name, stats in now.queues.items() if name != DEAD)
+        is_out = now.out >= self.course.messages and not in_queues
+        return is_out and all(child.code == 0 for child in producers)

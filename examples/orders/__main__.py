@@ -1,8 +1,9 @@
-"""The main job: shops put messages, a Spark pipeline routes and sums them up, back offices take them; a producer and
-the Spark driver are killed on the way. At the end every message is accounted for.
+"""The main job: shops put orders and payments into three lanes, which a macro queue collects; scripts on Spark keep a
+context for each customer, with timers and with a bank that does not always answer; back offices take what follows. A
+producer and the Spark driver are killed on the way. At the end every message is accounted for.
 
-    python -m examples.pipeline                                  # or: make run
-    python -m examples.pipeline --messages 100000 --seconds 60 --dir /tmp/shops
+    python -m examples.orders                                    # or: make run
+    python -m examples.orders --messages 50000 --seconds 60 --dir /tmp/shop
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import penstock
 from penstock.spark import java
+from penstock.spark.figures import Figures
 
-from .account import Account
+from . import report
 from .children import ROOT
-from .director import Course, Director, Failed
-from .plan import INBOUND, TOTALS, Folder
-from .report import page
+from .director import Director, Failed
+from .plan import DEAD, LANES, ORDER, ORDERS, SHIPPING, Folder
+from .producers import Event
+from .shop import app
 from .view import live_view, summary
 
 STOPPED = 130  # as a shell says for Ctrl-C
@@ -36,15 +41,15 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)  # whoever ends us, nobody is left be
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m examples.pipeline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m examples.orders", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--messages", type=_at_least(100), default=40_000, help="in all (default: 40000)")
+    parser.add_argument("--messages", type=_at_least(100), default=12_000, help="in all (default: 12000)")
     parser.add_argument("--seconds", type=_at_least(5, float), default=30.0, help="in which they are put (30)")
     parser.add_argument("--producers", type=_at_least(1), default=3, help="processes that put them (3)")
-    parser.add_argument("--dir", type=Path, help="where everything is kept (default: build/pipeline-<time>)")
+    parser.add_argument("--dir", type=Path, help="where everything is kept (default: build/orders-<time>)")
     options = parser.parse_args(arguments)
     if options.dir is None:
-        options.dir = ROOT / "build" / time.strftime("pipeline-%Y%m%d-%H%M%S")
+        options.dir = ROOT / "build" / time.strftime("orders-%Y%m%d-%H%M%S")
     elif options.dir.exists() and (not options.dir.is_dir() or any(options.dir.iterdir())):
         parser.error(f"{options.dir} is not an empty folder")
     if options.producers * 20 > options.messages:
@@ -92,13 +97,13 @@ def run(options: argparse.Namespace, folder: Folder) -> int:
 
 
 def written(director: Director, folder: Folder) -> dict[str, Any]:
-    course: Course = director.course
-    counted: Account = course.account
-    account = counted.as_json(course.messages, director.held())
+    course = director.course
+    account = course.account.as_json(course.messages, director.found())
     account["events"] = [{"at_s": round(at_s - course.start_s, 1), "what": what} for at_s, what in course.events]
     account["seconds"] = round(time.time() - course.start_s, 1)
     folder.account.write_text(json.dumps(account, indent=2) + "\n")
-    folder.report.write_text(page(course, account))
+    history = msgspec.json.decode(folder.figures.read_bytes(), type=Figures) if folder.figures.exists() else None
+    folder.report.write_text(report.written(course, account, history))
     return account
 
 
@@ -106,15 +111,18 @@ def what_is_there(folder: Folder) -> str:
     """Everything stays: how to look at it, and how to go on."""
     core, python, root = (_short(path) for path in (Path(penstock.__file__).parents[1], sys.executable, folder.root))
     path = core if core == str(ROOT) else f"{core}:{_short(ROOT)}"
+    order = Event(-1, ORDER, "me", next(iter(LANES)), 500, int(time.time() * 1000))
+    put = f"--as json '{json.dumps(order.draft().body)}' --type {order.type} --key {order.customer}"
     return f"""
-The report is {_short(folder.report)}. Queues, checkpoints, journals and logs are beside it. To look, and to go on:
+The report is {_short(folder.report)}
+Queues, contexts, checkpoints, journals and logs are beside it. To look, and to go on:
   export PYTHONPATH={path}
-  {python} -m penstock stat {root}/queues/{INBOUND}
-  {python} -m penstock claims receivers {root}/queues/{INBOUND}
-  {python} -m penstock publishers ls {root}/queues/{TOTALS}
-  {python} -m penstock put {root}/queues/{INBOUND} '{{"n": -1, "shop": "Riga", "cents": 5}}' --type order --key Riga
-  {python} -m examples.pipeline.driver {root} &     # Spark goes on where it was; kill %1 ends it
-  {python} -m penstock get {root}/queues/warehouse --timeout 60"""
+  {python} -m penstock stat {root}/queues/{ORDERS}
+  {python} -m penstock peek {root}/queues/{DEAD} --limit 1 --json
+  {python} -m penstock scripts contexts {app.name} --root {root}/queues | head -3
+  {python} -m penstock put {root}/queues/{order.lane} {put}
+  {python} -m examples.orders.driver {root} &     # Spark goes on where it was; kill %1 ends it
+  {python} -m penstock get {root}/queues/{SHIPPING} --timeout 60"""
 
 
 def _short(path: str | Path) -> str:

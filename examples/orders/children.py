@@ -16,7 +16,7 @@ from pathlib import Path
 import penstock
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = "PENSTOCK_PIPELINE"
+MARK = "PENSTOCK_ORDERS"
 GONE_S_MAX = 20.0  # until the last process is gone; the system takes its time to free much memory
 
 
@@ -49,6 +49,10 @@ class Child:
     def code(self) -> int | None:
         """How it ended; None while it runs."""
         return self._process.poll() if self._process else None
+
+    def ask_to_end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
 
     def kill(self) -> None:
         """SIGKILL for it and its group: with the Spark driver its Java dies, too."""
