@@ -6,13 +6,17 @@ import errno
 import os
 import shutil
 import signal
+import threading
+import time
 from array import array
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import penstock
+from penstock.errors import ReceiverLost
 from penstock.store import layout as L
 from penstock.store import namedfiles
 from penstock.store.claimfiles import ClaimFiles
@@ -812,3 +816,74 @@ def test_a_receiver_that_is_closed_while_it_claims_ahead_keeps_the_claim(queue: 
     with q.receiver("r") as receiver:
         assert receiver.claims() == [1] and receiver.count(1) == 3
         receiver.commit(1)
+
+
+def test_what_was_claimed_ahead_twice_is_returned_before_more_is_claimed(queue: Queues) -> None:
+    q = queue()
+    q.put_many([b"%d" % i for i in range(6)])
+    seen = 0
+    with q.receiver("r") as receiver:
+        receiver.claim_ahead(2)
+        receiver.claim_ahead(2)
+        while (claim := receiver.claim(2)) is not None:
+            seen += claim.count
+            receiver.commit(claim.number)
+    assert seen == 6 and q.qsize() == 0
+
+
+@pytest.mark.parametrize("end", ["release", "commit"])
+def test_what_was_claimed_ahead_and_is_no_claim_any_more_is_not_returned(queue: Queues, end: str) -> None:
+    q = queue()
+    q.put_many([b"a", b"b"])
+    with q.receiver("r") as receiver:
+        receiver.claim_ahead(2)
+        receiver.is_due()  # waits for it
+        getattr(receiver, end)(1)
+        assert len(q.get_many(2)) == (2 if end == "release" else 0)
+        assert receiver.claim(2) is None
+
+
+def test_interrupted_as_it_begins_to_claim_ahead_no_claim_is_made_twice(
+    queue: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind where the work is handed over, the thread has it, and nobody knows of it."""
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(self: ThreadPoolExecutor, *given: object) -> None:
+        submit(self, *given)
+        raise KeyboardInterrupt
+
+    q = queue(slots=20_000, data_bytes=16 << 20, durability="relaxed")
+    q.put_many([b"m"] * 9000)
+    with q.receiver("r") as receiver:
+        with monkeypatch.context() as patched:
+            patched.setattr(ThreadPoolExecutor, "submit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                receiver.claim_ahead(8000)
+        claims = [receiver.claim(8000), receiver.claim(8000)]
+        assert sorted(claim.count for claim in claims) == [1000, 8000]
+        assert [claim.count for claim in claims] == [receiver.count(claim.number) for claim in claims]
+        receiver.commit(2)
+    assert q.qsize() == 0 and q.stats().claimed == 0
+
+
+def test_the_child_of_a_fork_does_not_wait_for_what_its_parent_claims_ahead(queue: Queues) -> None:
+    q = queue()
+    q.put(b"a")
+    with q.receiver("r") as receiver:
+        go_on = threading.Event()
+        receiver._go_on(go_on.wait, 30)
+        child = os.fork()
+        if child == 0:
+            try:
+                receiver.claim(1)
+            except ReceiverLost:
+                os._exit(7)
+            os._exit(1)
+        deadline = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.01)
+        go_on.set()
+        assert os.waitstatus_to_exitcode(ended[1]) == 7

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import threading
 import time
 import weakref
 from array import array
@@ -115,6 +116,7 @@ class Receiver:
         self._if_overdue = if_overdue
         self._behind: list[Future[None]] = []  # what goes on while the caller does something else, one after the other
         self._ahead: Claim | None = None  # one of these has made it, and no call has returned it
+        self._making = threading.Lock()  # one claim at a time is made, whoever is interrupted
         self._thread: ThreadPoolExecutor | None = None
         self._fd = self._lock(wait_s)
         _receivers.add(self)
@@ -203,23 +205,29 @@ class Receiver:
             raise Misuse(f"most_rows must be a whole number above 0, not {most_rows!r}")
         if most_bytes is not None and (most_bytes.__class__ is not int or most_bytes < 1):
             raise Misuse(f"most_bytes must be a whole number above 0, not {most_bytes!r}")
-        return self.claimed_ahead() or self._claim(most_rows, most_bytes, selection, at_least_one)
+        self._join()
+        with self._making:
+            ahead, self._ahead = self._ahead, None
+            return ahead if ahead is not None else self._make(most_rows, most_bytes, selection, at_least_one)
 
     def claim_ahead(self, most_rows: int, most_bytes: int | None = None, *, selection: Selection | None = None) -> None:
         """Begin to claim while the caller goes on with the claims before: it is what ``claim`` returns next. If that
-        never comes, the claim stays, as any other."""
-        self._go_on(self._claim_ahead, most_rows, most_bytes, selection)
+        never comes, the claim stays, as any other. With one that is there already, it does nothing."""
+        self._go_on(self._make_ahead, most_rows, most_bytes, selection)
 
-    def _claim_ahead(self, most_rows: int, most_bytes: int | None, selection: Selection | None) -> None:
-        self._ahead = self._claim(most_rows, most_bytes, selection, True)
+    def _make_ahead(self, most_rows: int, most_bytes: int | None, selection: Selection | None) -> None:
+        with self._making:
+            if self._ahead is None:
+                self._ahead = self._make(most_rows, most_bytes, selection, True)
 
     def claimed_ahead(self) -> Claim | None:
         """What was claimed ahead; None if nothing was, or nothing was due then."""
         self._join()
-        ahead, self._ahead = self._ahead, None
+        with self._making:
+            ahead, self._ahead = self._ahead, None
         return ahead
 
-    def _claim(
+    def _make(
         self, most_rows: int, most_bytes: int | None, selection: Selection | None, at_least_one: bool
     ) -> Claim | None:
         left = self._unwritten()
@@ -410,7 +418,7 @@ class Receiver:
 
     @property
     def last(self) -> int:
-        """The number of the last claim that was begun."""
+        """The number of the last claim that was begun, also ahead."""
         return int(self._turn(self._claiming.word, self._entry, L.N_CLAIM))
 
     def identity(self) -> str:
@@ -507,6 +515,8 @@ class Receiver:
             raise NoSuchClaim(self._client.name, self.name, number, f"the last one is {last}")
         self._join()
         self._sweep()
+        if self._ahead is not None and self._ahead.number <= number:
+            self._ahead = None
         if number > self._committed:
             self._check_verdicts(number)
             self._tell_askers(number)
@@ -629,6 +639,8 @@ class Receiver:
         """Give the messages of an open claim back to the order, with their numbers and attempts; how many. If it fails,
         the same call goes on with it."""
         self._join()
+        if self._ahead is not None and self._ahead.number == number:
+            self._ahead = None
         if number not in self._releasing or number <= self._committed:
             self._releasing[number] = self._require(number)
         count = self._releasing[number]
@@ -665,7 +677,9 @@ class Receiver:
 
     def _let_go(self, *, wait: bool) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None and os.getpid() == self._pid:
+        if os.getpid() != self._pid:
+            self._behind, self._making = [], threading.Lock()  # the parent's thread is not here
+        elif thread is not None:
             thread.shutdown(wait=wait)
         fd, self._fd = self._fd, -1
         if fd >= 0:
