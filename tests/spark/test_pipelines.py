@@ -289,6 +289,28 @@ def test_what_spark_would_refuse_is_found_before_anything_runs(spark: Any, root:
     assert root.bodies("in") == ["a"] and not (root.path / ".pipelines").exists()
 
 
+def test_expressions_are_of_one_message_each(spark: Any, root: Root, tmp_path: Path) -> None:
+    for wrong in ("count(*) > 1", "explode(array(true))", "row_number() over (order by number) > 1"):
+        made = (
+            root.pipeline()
+            .filter(wrong)
+            .group(summed, by=f"if({wrong}, 'a', 'b')")
+            .route({wrong: "out"})
+            .table(tmp_path / "t", columns=[f"{wrong} as it"])
+        )
+        said = [str(mistake) for mistake in made.check(spark)]
+        for step, option in (
+            ("1 (filter)", "filter"),
+            ("2 (group)", "by"),
+            ("3 (route)", "route"),
+            ("4 (table)", "columns"),
+        ):
+            assert any(each.startswith(f"step {step}: option {option}: ") and "_live" not in each for each in said), (
+                step,
+                said,
+            )
+
+
 def test_the_command_tells_of_each_batch_and_ctrl_c_lets_it_finish(spark: Any, tmp_path: Path) -> None:
     root = Root(tmp_path / "queues", "in", "out")
     root.put("in", *range(50))

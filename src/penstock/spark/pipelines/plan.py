@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -153,10 +153,22 @@ class Plan:
     def _judged(self, frame: DataFrame, column: str, expression: str, called: str, option: str) -> DataFrame:
         """With a column that says whether it is true: see ``_guarded``."""
         found = _asked(called, option, lambda: self._shown(frame).select(F.expr(expression).alias("is")))
+        self._of_one_row(frame, F.expr(expression), called, option)
         kind = found.schema["is"].dataType.simpleString()
         if kind != "boolean":
             raise StepError(Mistake(f"{expression!r} is a {kind}, not true or false", called, option))
         return frame.withColumn(column, F.when(F.col(T.LIVE), _guarded(F.expr(expression))))
+
+    def _of_one_row(self, frame: DataFrame, value: Column, called: str, option: str) -> None:
+        """Refuse what is not said of a message alone: aggregates, windows, and what makes several rows of one. Spark
+        refuses the same where rows are filtered."""
+        try:
+            self._shown(frame).where(value.isNotNull())
+        except AnalysisException as error:
+            if error.getCondition() != "INVALID_WHERE_CONDITION":
+                raise StepError(Mistake(words_of(error), called, option)) from None
+            reason = "an expression is of one message: it can have no aggregates, windows or generators"
+            raise StepError(Mistake(reason, called, option)) from None
 
     def _shown(self, frame: DataFrame) -> DataFrame:
         """What expressions may name."""
@@ -164,6 +176,7 @@ class Plan:
 
     def _group(self, frame: DataFrame, step: Group, called: str) -> DataFrame:
         _asked(called, "by", lambda: self._shown(frame).select(F.expr(step.by).cast("string")))
+        self._of_one_row(frame, F.expr(step.by), called, "by")
         by = _guarded(F.concat(F.lit("="), F.expr(step.by).cast("string")))
         keyed = frame.withColumn(T.BY, F.when(F.col(T.LIVE), F.when(by != F.lit(b"null"), by)))
         ordered = keyed.repartition(T.BY).sortWithinPartitions(
@@ -196,6 +209,8 @@ class Plan:
             frame = frame.withColumn("_true", F.lit(b"true"))
         fields = _asked(called, "columns", lambda: [each for name in step.columns for each in self._columns(name)])
         _asked(called, "columns", lambda: self._shown(frame).select(*fields))
+        for field in fields:
+            self._of_one_row(frame, field, called, "columns")
         wanted = F.col(T.LIVE) & _is_true(F.col("_true"))
         judged = frame.withColumn("_row", F.when(wanted, _guarded(F.struct(*fields).cast("string"))))
         failed = _failed(judged, F.when(wanted, _not_computed(F.col("_row"), ", ".join(step.columns), called)))
