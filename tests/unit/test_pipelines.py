@@ -4,7 +4,9 @@ own."""
 from __future__ import annotations
 
 import os
+import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +265,19 @@ def count(path: str) -> int:
     return os.path.getsize(path)
 
 
+class Odd(Exception):
+    """It is pickled with one argument."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one)
+
+
+def of_a_class_elsewhere() -> Any:
+    there = sys.modules["elsewhere"] = types.ModuleType("elsewhere")
+    exec("class Thing: pass", there.__dict__)
+    return there.Thing()
+
+
 def play(what: str, path: str) -> Any:
     """A function that does as it is told."""
     tried = count(path)
@@ -280,6 +295,10 @@ def play(what: str, path: str) -> Any:
         os._exit(4)
     if what == "unsendable":
         return lambda: None
+    if what == "not to be made again":
+        return Odd("a", "b")
+    if what == "of a class elsewhere":
+        return of_a_class_elsewhere()
     return what, tried
 
 
@@ -300,6 +319,13 @@ def test_a_call_that_raises_or_ends_its_process_ends_no_other(tmp_path: Path) ->
     assert found[3] == "play: it ended its process, with code 3"
     assert found[5] == "SystemExit: 3" and "lambda" in found[6]
     assert [os.path.getsize(tmp_path / str(n)) for n in range(6)] == [1, 2, 1, 2, 1, 2]
+
+
+def test_a_result_that_cannot_be_had_here_fails_its_message_and_no_other(tmp_path: Path) -> None:
+    found = calls(tmp_path, "a", "not to be made again", "of a class elsewhere", "b")
+    assert found[0] == ("a", 1) and found[3] == ("b", 1)
+    assert found[1].startswith("what it returned cannot be had: TypeError: ")
+    assert found[2] == "what it returned cannot be had: ModuleNotFoundError: No module named 'elsewhere'"
 
 
 def test_a_call_is_tried_again_as_often_as_is_said(tmp_path: Path) -> None:

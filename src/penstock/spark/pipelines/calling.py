@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from typing import Any
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.scripts.calling import error_text
 from penstock.spark.pipelines import child as C
+from penstock.timequeue.retries import text_of
 
 CALLERS_MAX = 8  # processes beside a worker of Spark's: more functions than a pipeline has, as a rule
 START_S = 60.0  # for a process to begin and import the function
@@ -82,7 +85,7 @@ class Caller:
             kind, value = self._receive(self._function.time_limit_s, pause_s)
             pause_s = 0.0
             if kind == C.DONE:
-                yield Answer(value)
+                yield _unpickled(value)
                 left = self._function.retries + 1
             elif kind == C.AGAIN:
                 left -= 1
@@ -169,6 +172,14 @@ class Caller:
         self._commands.close()
         self._answers.close()
         self._process = None
+
+
+def _unpickled(result: bytes) -> Answer:
+    """Of a class that only the function's process has, or whose objects cannot be made again, nothing can be had."""
+    try:
+        return Answer(pickle.loads(result))
+    except Exception as error:
+        return Answer(error=f"what it returned cannot be had: {text_of(error_text(error))}")
 
 
 _callers: dict[Function, Caller] = {}

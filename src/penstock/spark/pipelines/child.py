@@ -22,7 +22,7 @@ from penstock.spark.pipelines.definition import check_function
 from penstock.timequeue.retries import text_of
 
 READY = "ready"  # to be called; and that what to call it with has come
-DONE = "done"  # with what it returned
+DONE = "done"  # with what it returned, pickled: whether that can be had elsewhere is seen there
 AGAIN = "again"  # with an error: it is called once more
 FAILED = "failed"  # with an error
 UNUSABLE = "unusable"  # the function cannot be had
@@ -49,6 +49,13 @@ def _plain(result: Any) -> Any:
     return list(result) if hasattr(result, "__next__") else result
 
 
+def _pickled(result: Any) -> tuple[str, Any]:
+    try:
+        return DONE, pickle.dumps(result)
+    except Exception as error:  # it cannot be sent
+        return FAILED, text_of(error_text(error))
+
+
 def serve(commands: Connection, answers: Connection) -> None:
     try:
         function, path = commands.recv()
@@ -68,10 +75,9 @@ def serve(commands: Connection, answers: Connection) -> None:
             kind, result = called(
                 function, given, lambda text: answers.send((AGAIN, text)), tries if number else first_tries, wait_s
             )
-            try:
-                answers.send((kind, result))
-            except Exception as error:  # what it returned cannot be sent
-                answers.send((FAILED, text_of(error_text(error))))
+            if kind == DONE:
+                kind, result = _pickled(result)
+            answers.send((kind, result))
 
 
 def main(number_in: str, number_out: str) -> None:
