@@ -3,6 +3,7 @@ own."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import time
@@ -265,6 +266,15 @@ def count(path: str) -> int:
     return os.path.getsize(path)
 
 
+def die_with_children(what: str) -> None:
+    """One that goes on has the pipe of its parent."""
+    fork = os.fork if what == "fork" else ctypes.PyDLL(None).fork  # of a library in C: no hook of Python's is called
+    if fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os._exit(3)
+
+
 class Odd(Exception):
     """It is pickled with one argument."""
 
@@ -295,6 +305,12 @@ def play(what: str, path: str) -> Any:
         os._exit(4)
     if what == "unsendable":
         return lambda: None
+    if what in ("fork", "fork in C"):
+        die_with_children(what)
+    if what == "leave":
+        os.setpgid(0, os.getpgid(os.getppid()))
+        os.closerange(3, 100)
+        time.sleep(60)
     if what == "not to be made again":
         return Odd("a", "b")
     if what == "of a class elsewhere":
@@ -326,6 +342,19 @@ def test_a_result_that_cannot_be_had_here_fails_its_message_and_no_other(tmp_pat
     assert found[0] == ("a", 1) and found[3] == ("b", 1)
     assert found[1].startswith("what it returned cannot be had: TypeError: ")
     assert found[2] == "what it returned cannot be had: ModuleNotFoundError: No module named 'elsewhere'"
+
+
+@pytest.mark.parametrize("how", ["fork", "fork in C"])
+def test_a_process_that_ended_is_not_waited_for_while_those_it_forked_live(tmp_path: Path, how: str) -> None:
+    began = time.monotonic()
+    assert calls(tmp_path, "a", how, "b") == [("a", 1), "play: it ended its process, with code 3", ("b", 1)]
+    assert time.monotonic() - began < 30
+
+
+def test_a_process_that_closed_its_pipe_and_left_its_group_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert calls(tmp_path, "leave", "b") == ["play: it ended its process, by signal 9", ("b", 1)]
+    assert time.monotonic() - began < 30
 
 
 def test_a_call_is_tried_again_as_often_as_is_said(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from penstock.timequeue.retries import text_of
 
 CALLERS_MAX = 8  # processes beside a worker of Spark's: more functions than a pipeline has, as a rule
 START_S = 60.0  # for a process to begin and import the function
+END_S = 5.0  # for a process that has closed its pipe to end: threads of the function's may keep it
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -52,6 +53,7 @@ class Caller:
         self._process: subprocess.Popen[bytes] | None = None
         self._commands: Connection
         self._answers: Connection
+        self._ended: int  # can be read when the process has ended
 
     def calls(self, several: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
         """An answer for each, in order."""
@@ -106,22 +108,31 @@ class Caller:
     def _receive(self, limit_s: float | None, pause_s: float) -> tuple[str, Any]:
         """The next answer; what became of the process, if there is none."""
         try:
-            if limit_s is not None and not self._answers.poll(limit_s + pause_s):
-                self.close()
-                return "late", f"TimeoutError: {self._function.called} took longer than {limit_s:g} s"
-            kind, value = self._answers.recv()
-            return kind, value
+            answer = self._next(None if limit_s is None else limit_s + pause_s)
         except (EOFError, ConnectionError):
             return "lost", f"{self._function.called}: {self._ending()}"
+        if answer is None:
+            self.close()
+            return "late", f"TimeoutError: {self._function.called} took longer than {limit_s:g} s"
+        return answer
+
+    def _next(self, limit_s: float | None) -> tuple[str, Any] | None:
+        """What the process says; None if that takes too long. Its pipe alone does not tell that it has ended: processes
+        that it forked may have it, too."""
+        if not wait([self._answers, self._ended], limit_s):
+            return None
+        if not self._answers.poll():
+            raise EOFError
+        kind, value = self._answers.recv()
+        return kind, value
 
     def _ending(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
-        self.close()
+        wait([self._ended], END_S)
+        code = self.close()
         return f"it ended its process, by signal {-code}" if code < 0 else f"it ended its process, with code {code}"
 
     def _send(self, several: Sequence[tuple[Any, ...]], first_tries: int) -> None:
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or wait([self._ended], 0):
             self.close()
             self._start()
         given = (several, first_tries, self._function.retries + 1, self._function.retry_wait_s)
@@ -146,32 +157,37 @@ class Caller:
                 pass_fds=numbers,
                 process_group=0,
             )
+        self._ended = os.pidfd_open(self._process.pid)
         self._commands.send((self._function.function, sys.path))
         self._await_ready()
 
     def _await_ready(self) -> None:
         """No time that a call may take."""
         try:
-            if not self._answers.poll(START_S):
-                self.close()
-                raise PenstockError(f"{self._function.called}: its process did not begin within {START_S:g} s")
-            kind, said = self._answers.recv()
+            answer = self._next(START_S)
         except (EOFError, ConnectionError):
             raise PenstockError(f"{self._function.called}: {self._ending()} before it could be called") from None
+        if answer is None:
+            self.close()
+            raise PenstockError(f"{self._function.called}: its process did not begin within {START_S:g} s")
+        kind, said = answer
         if kind != C.READY:
             self.close()
             raise PenstockError(f"{self._function.called} cannot be called: {said}")
 
-    def close(self) -> None:
-        """What it does at the moment does not go on, nor do the processes that it started."""
+    def close(self) -> int:
+        """What it does at the moment does not go on, nor do the processes that it started. The code it ended with."""
         if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
+            return 0
+        with contextlib.suppress(ProcessLookupError):  # before it is waited for: then its number may be another's
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()  # it may have left its group
+        code = self._process.wait()
         self._commands.close()
         self._answers.close()
+        os.close(self._ended)
         self._process = None
+        return code
 
 
 def _unpickled(result: bytes) -> Answer:

@@ -7,6 +7,7 @@ else. Never looks at Spark.
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
 import signal
 import sys
@@ -84,7 +85,15 @@ def main(number_in: str, number_out: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody is left to answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(int(number_in), writable=False) as commands, Connection(int(number_out), readable=False) as answers:
+        _keep(commands, answers)
         serve(commands, answers)
+
+
+def _keep(*pipes: Connection) -> None:
+    """From processes that the function starts: the pipes of one that died in the middle of a word must end with it."""
+    for pipe in pipes:
+        os.set_inheritable(pipe.fileno(), False)
+        os.register_at_fork(after_in_child=pipe.close)
 
 
 if __name__ == "__main__":
