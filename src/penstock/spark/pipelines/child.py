@@ -1,12 +1,13 @@
 """Owns the process that functions of pipelines are called in, one beside each of Spark's Python workers:
 ``python -m penstock.spark.pipelines.child IN OUT``, with the numbers of two pipes. It gets a function, then lists of
-what to call it with, and answers each call in turn. A call that ends the process, or takes too long, ends nothing
-else. Never looks at Spark.
+what to call it with, and answers each call in turn, with its number. A call that ends the process, or takes too long,
+ends nothing else. Never looks at Spark.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pickle
 import signal
@@ -57,28 +58,40 @@ def _pickled(result: Any) -> tuple[str, Any]:
         return FAILED, text_of(error_text(error))
 
 
-def serve(commands: Connection, answers: Connection) -> None:
+class Answers:
+    """The way back, for one process: one that the function forked may come out of the call, too."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._process = os.getpid()
+
+    def send(self, number: int, kind: str, value: Any = None) -> None:
+        if os.getpid() != self._process:
+            os._exit(1)
+        self._pipe.send((number, kind, value))
+
+
+def serve(commands: Connection, answers: Answers) -> None:
     try:
         function, path = commands.recv()
         sys.path[:] = path
         function = check_function(imported(function) if isinstance(function, str) else pickle.loads(function))
     except Exception as error:
-        answers.send((UNUSABLE, text_of(error_text(error))))
+        answers.send(0, UNUSABLE, text_of(error_text(error)))
         return
-    answers.send((READY, None))
+    answers.send(0, READY)
     while True:
         try:
-            several, first_tries, tries, wait_s = commands.recv()
+            first, several, first_tries, tries, wait_s = commands.recv()
         except EOFError:
             return
-        answers.send((READY, None))
-        for number, given in enumerate(several):
-            kind, result = called(
-                function, given, lambda text: answers.send((AGAIN, text)), tries if number else first_tries, wait_s
-            )
+        answers.send(first, READY)
+        for number, given in enumerate(several, first):
+            again = functools.partial(answers.send, number, AGAIN)
+            kind, result = called(function, given, again, first_tries if number == first else tries, wait_s)
             if kind == DONE:
                 kind, result = _pickled(result)
-            answers.send((kind, result))
+            answers.send(number, kind, result)
 
 
 def main(number_in: str, number_out: str) -> None:
@@ -86,7 +99,7 @@ def main(number_in: str, number_out: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(int(number_in), writable=False) as commands, Connection(int(number_out), readable=False) as answers:
         _keep(commands, answers)
-        serve(commands, answers)
+        serve(commands, Answers(answers))
 
 
 def _keep(*pipes: Connection) -> None:
