@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock
@@ -20,8 +21,13 @@ from tests.snapshot import FAST
 from tests.thoroughness import IN_FULL
 
 pytest.importorskip("pyspark")
-from penstock.spark.pipelines.batches import PipelineStore
+import pyarrow as pa
+
+from penstock.spark.pipelines.batches import PipelineBatches, PipelineStore
+from penstock.spark.pipelines.definition import Call, Group
+from penstock.spark.pipelines.tasks import Finish, column_of
 from tests.spark.fakepipeline import FakePipeline, rows_of
+from tests.spark.fakespark import Rows, Tasks
 
 EVERY = 11 if IN_FULL else 97
 AGAIN_EVERY = 401 if IN_FULL else 1301
@@ -131,3 +137,52 @@ def test_what_came_before_a_script_is_not_asked_again_when_the_driver_died_behin
         assert sorted(message.body for message in output.browse()) == DONE
     root.finish()
     root.judge()
+
+
+class Grouped(FakePipeline):
+    """With a call before a group: tasks that were run again have other groups, with these of the batch's messages."""
+
+    def __init__(self, root: Path, *there: int) -> None:
+        super().__init__(root, app, lambda number, attempt: None)
+        self._there = there
+        steps = (Call(call="tests.spark.pipesteps:shouted"), Group(group="tests.spark.pipesteps:summed"))
+        self._batches = PipelineBatches(
+            msgspec.structs.replace(self._definition, steps=(*steps, *self._definition.tables)),
+            self._place,
+            self._write,
+            None,
+        )
+
+    def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
+        rows = pa.Table.from_batches([batch for some in tasks for batch in some]).take(pa.array(self._there))
+        return super()._outcomes([rows.to_batches()], serial, known)
+
+    def _finish(self) -> Finish:
+        return Finish(self._definition.root, self._app.input, 2, [column_of(0)], script=False)
+
+
+@pytest.mark.parametrize("others", [(0, 2), (0, 1, 2, 0), (0, 1, 1, 0)])
+def test_a_message_that_is_in_no_group_or_in_two_stops_the_pipeline_before_anything_is_done(
+    tmp_path: Path, others: tuple[int, ...]
+) -> None:
+    with penstock.QueueManager(tmp_path) as manager:
+        for name in ("in", "output"):
+            manager.create(name, **SMALL)
+        with manager.open("in") as queue:
+            queue.put_many(list(NUMBERS[:3]), type="n", key="a")
+
+    def there(name: str) -> list[Any]:
+        with penstock.open(tmp_path / name) as queue:
+            return sorted(message.body for message in queue.browse(state="all"))
+
+    driver = Grouped(tmp_path, *others)
+    with pytest.raises(penstock.PenstockError, match="not every message of the batch is in one group"):
+        driver.batch()
+    driver.stop()
+    assert (there("in"), there("output")) == ([0, 1, 2], [])
+    following = Grouped(tmp_path, 0, 1, 2)
+    assert following.batch()
+    following.stop()
+    Grouped(tmp_path).run()  # which says that the batch is done
+    assert (there("in"), there("output")) == ([], [0, 1, 2])
+    assert rows_of(tmp_path) == [0, 1, 2]

@@ -65,8 +65,10 @@ class FakePipeline(FakeSpark):
         self._batches = PipelineBatches(self._definition, self._place, self._write, self._run_script)
 
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
-        finish = Finish(self._definition.root, self._app.input, 2, [_TABLE], script=True)
-        return mapped(_as_one(self._applied(_without(known, table)) for table in _tables(tasks)), finish)
+        return mapped(_as_one(self._applied(_without(known, table)) for table in _tables(tasks)), self._finish())
+
+    def _finish(self) -> Finish:
+        return Finish(self._definition.root, self._app.input, 2, [_TABLE], script=True)
 
     def _marks(self, tasks: Tasks) -> Marks:
         return marks_of(message for batches in tasks for batch in batches for message in messages(batch))

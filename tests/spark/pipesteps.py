@@ -59,6 +59,14 @@ def shouted(message: Any) -> Any:
     return penstock.Draft(body=message.body.upper(), type="page")
 
 
+def year(message: Any) -> Any:
+    return message.parsed["json"]["t"].year
+
+
+def years(key: str, messages: list[Any]) -> Any:
+    return [year(message) for message in messages]
+
+
 def slow(message: Any) -> None:
     """It leaves a trace beside the folder of the queues."""
     with Path(message.queue).parent.with_name("called").open("a") as file:

@@ -24,7 +24,7 @@ from penstock.spark import Pipeline, run_scripts
 from penstock.spark.pipelines.batches import PipelineStore
 from penstock.spark.pipelines.definition import BadPipeline
 from tests.spark.archive import java_options
-from tests.spark.pipesteps import priced, second_time, shouted, slow, summed, visits
+from tests.spark.pipesteps import priced, second_time, shouted, slow, summed, visits, year, years
 from tests.spark.processes import Started
 
 pytestmark = pytest.mark.timeout(300)
@@ -138,6 +138,27 @@ def test_the_messages_of_a_key_are_handed_over_together_in_order_and_fail_togeth
     assert letters.pop("no key") == "step 1 (group): what it is grouped by cannot be computed, or is null"
     assert set(letters) == {str(n) for n in range(0, 700, 7) if n // 7 % 3 == 0}
     assert set(letters.values()) == {"step 1 (group): ValueError: not these"}
+
+
+def test_a_time_that_python_has_not_fails_its_message_and_no_other(spark: Any, root: Root) -> None:
+    times = ("2020-01-01T12:00:00Z", "0001-01-01T00:00:00Z", "12345-01-01T00:00:00Z")
+    why = "what was parsed as json cannot be had in Python: OverflowError: date value out of range"
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        root.put("in", *({"t": each} for each in times), key="k")
+        root.pipeline(max_attempts=1).parse("t timestamp").call(year).put("out").run(spark)
+        assert sorted(root.bodies("out")) == [1, 2020]
+        assert root.letters("in") == {f"{{'t': '{times[2]}'}}": f"step 2 (call): {why}"}
+        root.put("in", {"t": "2021-01-01"}, {"t": "0000-01-01"}, key="bad")
+        root.put("in", {"t": "2022-01-01"}, key="good")
+        root.pipeline(max_attempts=1).parse("t date").group(years).put("other").run(spark)
+        assert root.bodies("other") == [2022]
+        letters = root.letters("in")
+        assert len(letters) == 3 and letters["{'t': '2021-01-01'}"] == letters["{'t': '0000-01-01'}"]
+        assert str(letters["{'t': '2021-01-01'}"]).endswith(why)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def test_a_message_that_fails_in_a_later_step_has_left_nothing_in_earlier_sinks(

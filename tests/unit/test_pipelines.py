@@ -3,8 +3,14 @@ own."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import pickle
+import sys
+import threading
 import time
+import types
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +269,51 @@ def count(path: str) -> int:
     return os.path.getsize(path)
 
 
+def forked(what: str) -> int:
+    """Also as a library in C does: no hook of Python's is called."""
+    return int(ctypes.PyDLL(None).fork()) if what.endswith("in C") else os.fork()
+
+
+def die_with_children(what: str) -> None:
+    """One that goes on may have the pipe of its parent."""
+    if forked(what) == 0:
+        time.sleep(60)
+        os._exit(0)
+    os._exit(3)
+
+
+def forge() -> None:
+    """An answer more, to an earlier call, before the one that is due."""
+    with Connection(os.dup(int(sys.argv[2])), readable=False) as answers:
+        answers.send((1, "done", pickle.dumps("forged")))
+
+
+def forging_later(what: str, path: str) -> str:
+    """It forges when there is a file."""
+
+    def wait() -> None:
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        forge()
+
+    if what == "a":
+        threading.Thread(target=wait, daemon=True).start()
+    return what
+
+
+class Odd(Exception):
+    """It is pickled with one argument."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one)
+
+
+def of_a_class_elsewhere() -> Any:
+    there = sys.modules["elsewhere"] = types.ModuleType("elsewhere")
+    exec("class Thing: pass", there.__dict__)
+    return there.Thing()
+
+
 def play(what: str, path: str) -> Any:
     """A function that does as it is told."""
     tried = count(path)
@@ -280,6 +331,20 @@ def play(what: str, path: str) -> Any:
         os._exit(4)
     if what == "unsendable":
         return lambda: None
+    if what in ("fork", "fork in C"):
+        die_with_children(what)
+    if what.startswith("come out twice") and forked(what) == 0:
+        raise RuntimeError("in the other")
+    if what == "answer twice":
+        forge()
+    if what == "leave":
+        os.setpgid(0, os.getpgid(os.getppid()))
+        os.closerange(3, 100)
+        time.sleep(60)
+    if what == "not to be made again":
+        return Odd("a", "b")
+    if what == "of a class elsewhere":
+        return of_a_class_elsewhere()
     return what, tried
 
 
@@ -300,6 +365,49 @@ def test_a_call_that_raises_or_ends_its_process_ends_no_other(tmp_path: Path) ->
     assert found[3] == "play: it ended its process, with code 3"
     assert found[5] == "SystemExit: 3" and "lambda" in found[6]
     assert [os.path.getsize(tmp_path / str(n)) for n in range(6)] == [1, 2, 1, 2, 1, 2]
+
+
+def test_a_result_that_cannot_be_had_here_fails_its_message_and_no_other(tmp_path: Path) -> None:
+    found = calls(tmp_path, "a", "not to be made again", "of a class elsewhere", "b")
+    assert found[0] == ("a", 1) and found[3] == ("b", 1)
+    assert found[1].startswith("what it returned cannot be had: TypeError: ")
+    assert found[2] == "what it returned cannot be had: ModuleNotFoundError: No module named 'elsewhere'"
+
+
+@pytest.mark.parametrize("how", ["fork", "fork in C"])
+def test_a_process_that_ended_is_not_waited_for_while_those_it_forked_live(tmp_path: Path, how: str) -> None:
+    began = time.monotonic()
+    assert calls(tmp_path, "a", how, "b") == [("a", 1), "play: it ended its process, with code 3", ("b", 1)]
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("how", ["come out twice", "come out twice in C"])
+def test_a_process_that_was_forked_in_a_call_does_not_answer(tmp_path: Path, how: str) -> None:
+    assert calls(tmp_path, "a", how, "b", "c", retries=1) == [("a", 1), (how, 1), ("b", 1), ("c", 1)]
+
+
+def test_an_answer_to_another_call_is_refused(tmp_path: Path) -> None:
+    found = calls(tmp_path, "a", "answer twice", "b")
+    assert found[:2] == [("a", 1), "play: its process gave an answer that nobody waits for, to call 1"]
+    assert found[2][0] == "b"  # the process may have called it before it was ended, and the next one again
+
+
+def test_an_answer_that_comes_between_calls_is_not_that_of_the_next(tmp_path: Path) -> None:
+    caller = Caller(Function("tests.unit.test_pipelines:forging_later", "forging_later", 0, 0.0, None))
+    try:
+        path = tmp_path / "now"
+        assert [each.result for each in caller.calls([("a", str(path))])] == ["a"]
+        path.touch()
+        assert caller._answers.poll(30)
+        assert [each.result for each in caller.calls([("b", str(path)), ("c", str(path))])] == ["b", "c"]
+    finally:
+        caller.close()
+
+
+def test_a_process_that_closed_its_pipe_and_left_its_group_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert calls(tmp_path, "leave", "b") == ["play: it ended its process, by signal 9", ("b", 1)]
+    assert time.monotonic() - began < 30
 
 
 def test_a_call_is_tried_again_as_often_as_is_said(tmp_path: Path) -> None:

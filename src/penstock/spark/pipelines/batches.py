@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.errors import PenstockError
 from penstock.scripts.outbox import Outbox
 from penstock.spark.pipelines.definition import Definition
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
@@ -124,7 +125,10 @@ class PipelineBatches(Batches):
 
         def collected(serial: int, known: set[str]) -> Any:
             found = self._staged(store, serial, known, marked)
-            return _Rows([self._decided(store, serial, found or self._collect(store, serial, outcomes(serial, known)))])
+            if found is None:
+                found = self._collect(store, serial, outcomes(serial, known))
+                self._check_groups(found.marks, known, marked)
+            return _Rows([self._decided(store, serial, found)])
 
         return super()._work(store, number, collected, marked)
 
@@ -148,6 +152,18 @@ class PipelineBatches(Batches):
             return None
         there = {queue: mark for queue, mark in marked().items() if queue not in known}
         return staged if staged.marks == there else None
+
+    def _check_groups(self, marks: Marks, known: set[str], marked: Callable[[], Marks]) -> None:
+        """If an executor is lost on the way to the groups, Spark calls functions before them again, for some messages:
+        one that is given another key by that is in two groups, or in none, and nobody would know that it failed."""
+        if not self._definition.calls_before_group:
+            return
+        there = {queue: mark for queue, mark in marked().items() if queue not in known}
+        if marks != there:
+            raise PenstockError(
+                f"{self._definition.name}: not every message of the batch is in one group: functions before the group "
+                f"were called twice, with other results. Nothing was done; the pipeline can be started again"
+            )
 
     def _collect(self, store: PipelineStore, serial: int, outcomes: Any) -> Collected:
         marks: list[Marks] = []

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.scripts.calling import error_text
 from penstock.spark.pipelines import child as C
+from penstock.timequeue.retries import text_of
 
 CALLERS_MAX = 8  # processes beside a worker of Spark's: more functions than a pipeline has, as a rule
 START_S = 60.0  # for a process to begin and import the function
+END_S = 5.0  # for a process that has closed its pipe to end: threads of the function's may keep it
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -47,8 +51,10 @@ class Caller:
     def __init__(self, function: Function) -> None:
         self._function = function
         self._process: subprocess.Popen[bytes] | None = None
+        self._number = 1  # of the next call that is sent: an answer has that of its call
         self._commands: Connection
         self._answers: Connection
+        self._ended: int  # can be read when the process has ended
 
     def calls(self, several: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
         """An answer for each, in order."""
@@ -63,8 +69,7 @@ class Caller:
     def _all_answers(self, several: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
         done, tries = 0, self._function.retries + 1
         while done < len(several):
-            self._send(several[done:], tries)
-            for answer in self._served(tries):
+            for answer in self._served(self._send(several[done:], tries), tries):
                 if isinstance(answer, int):  # the process is lost: so many tries has its call left
                     tries = answer
                     break
@@ -74,22 +79,20 @@ class Caller:
                 if done == len(several):
                     return
 
-    def _served(self, tries: int) -> Iterator[Answer | int]:
+    def _served(self, number: int, tries: int) -> Iterator[Answer | int]:
         """Answers, as they come; in the end, if the process is lost, the tries that its call has left."""
         left = tries
         pause_s = 0.0
         while True:
-            kind, value = self._receive(self._function.time_limit_s, pause_s)
+            kind, value = self._receive(number, self._function.time_limit_s, pause_s)
             pause_s = 0.0
-            if kind == C.DONE:
-                yield Answer(value)
+            if kind in (C.DONE, C.FAILED):
+                yield _unpickled(value) if kind == C.DONE else Answer(error=value)
+                number += 1
                 left = self._function.retries + 1
             elif kind == C.AGAIN:
                 left -= 1
                 pause_s = self._function.retry_wait_s
-            elif kind == C.FAILED:
-                yield Answer(error=value)
-                left = self._function.retries + 1
             else:
                 left -= 1
                 if left < 1:
@@ -100,35 +103,56 @@ class Caller:
                 yield left
                 return
 
-    def _receive(self, limit_s: float | None, pause_s: float) -> tuple[str, Any]:
-        """The next answer; what became of the process, if there is none."""
+    def _receive(self, number: int, limit_s: float | None, pause_s: float) -> tuple[str, Any]:
+        """The next answer, to this call; what became of the process, if there is none."""
         try:
-            if limit_s is not None and not self._answers.poll(limit_s + pause_s):
-                self.close()
-                return "late", f"TimeoutError: {self._function.called} took longer than {limit_s:g} s"
-            kind, value = self._answers.recv()
-            return kind, value
+            answer = self._next(None if limit_s is None else limit_s + pause_s)
         except (EOFError, ConnectionError):
             return "lost", f"{self._function.called}: {self._ending()}"
+        if answer is None:
+            self.close()
+            return "late", f"TimeoutError: {self._function.called} took longer than {limit_s:g} s"
+        to, kind, value = answer
+        if to != number:
+            self.close()
+            return "lost", f"{self._function.called}: {_not_asked(to)}"
+        return kind, value
+
+    def _next(self, limit_s: float | None) -> tuple[int, str, Any] | None:
+        """What the process says; None if that takes too long. Its pipe alone does not tell that it has ended: processes
+        that it forked may have it, too."""
+        if not wait([self._answers, self._ended], limit_s):
+            return None
+        if not self._answers.poll():
+            raise EOFError
+        to, kind, value = self._answers.recv()
+        return to, kind, value
 
     def _ending(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
-        self.close()
+        wait([self._ended], END_S)
+        code = self.close()
         return f"it ended its process, by signal {-code}" if code < 0 else f"it ended its process, with code {code}"
 
-    def _send(self, several: Sequence[tuple[Any, ...]], first_tries: int) -> None:
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._start()
-        given = (several, first_tries, self._function.retries + 1, self._function.retry_wait_s)
-        try:
+    def _send(self, several: Sequence[tuple[Any, ...]], first_tries: int) -> int:
+        """The number of the first of them."""
+        first = self._number
+        self._number += len(several)
+        given = (first, several, first_tries, self._function.retries + 1, self._function.retry_wait_s)
+        if self._process is not None and wait([self._ended], 0):
+            self.close()  # a pipe that others have may be full for ever
+        if self._process is not None:
+            with contextlib.suppress(PenstockError):  # it has gone since, or says what nobody asked for
+                self._hand_over(given, first)
+                return first
+        self._start()
+        self._hand_over(given, first)
+        return first
+
+    def _hand_over(self, given: Any, number: int) -> None:
+        """To the process, which is closed if that fails."""
+        with contextlib.suppress(ConnectionError):  # why is seen when it does not answer
             self._commands.send(given)
-        except ConnectionError:  # it has gone since
-            self.close()
-            self._start()
-            self._commands.send(given)
-        self._await_ready()
+        self._await_ready(number)
 
     def _start(self) -> None:
         theirs_in, self._commands = Pipe(duplex=False)
@@ -143,32 +167,50 @@ class Caller:
                 pass_fds=numbers,
                 process_group=0,
             )
-        self._commands.send((self._function.function, sys.path))
-        self._await_ready()
+        self._ended = os.pidfd_open(self._process.pid)
+        self._hand_over((self._function.function, sys.path), 0)
 
-    def _await_ready(self) -> None:
+    def _await_ready(self, number: int) -> None:
         """No time that a call may take."""
         try:
-            if not self._answers.poll(START_S):
-                self.close()
-                raise PenstockError(f"{self._function.called}: its process did not begin within {START_S:g} s")
-            kind, said = self._answers.recv()
+            answer = self._next(START_S)
         except (EOFError, ConnectionError):
             raise PenstockError(f"{self._function.called}: {self._ending()} before it could be called") from None
-        if kind != C.READY:
+        if answer is None:
             self.close()
-            raise PenstockError(f"{self._function.called} cannot be called: {said}")
+            raise PenstockError(f"{self._function.called}: its process did not begin within {START_S:g} s")
+        to, kind, said = answer
+        if to != number or kind != C.READY:
+            self.close()
+            raise PenstockError(
+                f"{self._function.called} cannot be called: {said if kind == C.UNUSABLE else _not_asked(to)}"
+            )
 
-    def close(self) -> None:
-        """What it does at the moment does not go on, nor do the processes that it started."""
+    def close(self) -> int:
+        """What it does at the moment does not go on, nor do the processes that it started. The code it ended with."""
         if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
+            return 0
+        with contextlib.suppress(ProcessLookupError):  # before it is waited for: then its number may be another's
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()  # it may have left its group
+        code = self._process.wait()
         self._commands.close()
         self._answers.close()
+        os.close(self._ended)
         self._process = None
+        return code
+
+
+def _not_asked(to: int) -> str:
+    return f"its process gave an answer that nobody waits for, to call {to}"
+
+
+def _unpickled(result: bytes) -> Answer:
+    """Of a class that only the function's process has, or whose objects cannot be made again, nothing can be had."""
+    try:
+        return Answer(pickle.loads(result))
+    except Exception as error:
+        return Answer(error=f"what it returned cannot be had: {text_of(error_text(error))}")
 
 
 _callers: dict[Function, Caller] = {}

@@ -214,6 +214,11 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def script(self) -> Script | None:
         return next((step for step in self.steps if isinstance(step, Script)), None)
 
+    @property
+    def calls_before_group(self) -> bool:
+        kinds = [type(step) for step in self.steps]
+        return Group in kinds and Call in kinds[: kinds.index(Group)]
+
 
 def title(number: int, kind: str, name: str | None = None) -> str:
     """

@@ -136,8 +136,12 @@ class CallEach:
         clock = Clock()
         for batch in batches:
             rows = Rows(batch)
-            there = list(items(batch, self._parsed))
-            live = [n for n, goes_on in enumerate(batch.column(LIVE).to_pylist()) if goes_on]
+            there, errors = items(batch, self._parsed)
+            goes_on = batch.column(LIVE).to_pylist()
+            for n, error in errors.items():
+                if goes_on[n]:
+                    rows.fail(n, f"{self._title}: {error}")
+            live = [n for n in range(len(there)) if goes_on[n] and n not in errors]
             answers = caller_of(self._function).calls([(there[n],) for n in live])
             for n, answer in zip(live, answers, strict=True):
                 self._apply(rows, n, there[n], answer, clock.wall_us())
@@ -184,8 +188,8 @@ class CallGroups:
         return rows.batch()
 
     def _group(self, by: bytes, batch: pa.RecordBatch) -> pa.RecordBatch:
-        messages = list(items(batch, self._parsed))
-        (answer,) = caller_of(self._function).calls([(by.decode()[1:], messages)])
+        messages, errors = items(batch, self._parsed)
+        answer = self._answer(by, messages, errors)
         try:
             if answer.error is None:
                 return self._results(batch, messages, answer.result)
@@ -196,6 +200,13 @@ class CallGroups:
         for n in range(batch.num_rows):
             rows.fail(n, error)
         return rows.batch()
+
+    def _answer(self, by: bytes, messages: list[PipelineMessage], errors: dict[int, str]) -> Answer:
+        if errors:
+            n, error = min(errors.items())
+            return Answer(error=f"message {messages[n].id}: {error}")
+        (answer,) = caller_of(self._function).calls([(by.decode()[1:], messages)])
+        return answer
 
     def _results(self, batch: pa.RecordBatch, messages: list[PipelineMessage], result: Any) -> pa.RecordBatch:
         """What goes on in their place, as if it were the first of them; all of them are what it comes of."""
