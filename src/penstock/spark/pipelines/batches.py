@@ -6,12 +6,14 @@ that is called again may come to something else. Each step can be done again. Ne
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from penstock.errors import PenstockError
 from penstock.scripts.outbox import Outbox
 from penstock.spark.pipelines.definition import Definition
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
@@ -30,7 +32,7 @@ from penstock.spark.scripting.batches import Batches, Outcomes
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined
 
-Write = Callable[[str, int, Any], None]  # a table's folder, the batch's serial number, its rows
+Write = Callable[[str, str, Any], None]  # a table's folder, by what the batch is named there, its rows
 RunScript = Callable[[Any, int], Iterable[Result]]  # rows, the batch's serial number
 
 log = logging.getLogger("penstock")
@@ -60,7 +62,7 @@ class PipelineStore(BatchStore):
     schema = (
         BatchStore.schema
         + """
-CREATE TABLE IF NOT EXISTS beside (serial INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS beside (serial INTEGER PRIMARY KEY, name TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS staged (serial INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
     )
@@ -73,12 +75,14 @@ CREATE TABLE IF NOT EXISTS staged (serial INTEGER PRIMARY KEY, data BLOB NOT NUL
         super()._note(batch)
         self._db.execute("DELETE FROM staged")
         if self.coming:
-            self._db.execute("INSERT INTO beside VALUES (?, ?)", (batch.serial, encode_beside(self.coming)))
+            said = (batch.serial, _name(batch.serial), encode_beside(self.coming))
+            self._db.execute("INSERT INTO beside VALUES (?, ?, ?)", said)
 
-    def beside(self) -> list[tuple[int, Beside]]:
+    def beside(self) -> list[tuple[int, str, Beside]]:
+        """Serial numbers of batches, by what they are named in tables, and rows."""
         with self._told():
-            found = self._db.execute("SELECT serial, data FROM beside ORDER BY serial")
-            return [(serial, decode_beside(data)) for serial, data in found]
+            found = self._db.execute("SELECT serial, name, data FROM beside ORDER BY serial")
+            return [(serial, name, decode_beside(data)) for serial, name, data in found]
 
     def written(self, serial: int) -> None:
         with self._told(), self._transaction():
@@ -108,7 +112,7 @@ class PipelineBatches(Batches):
         self._definition = definition
         self._write = write
         self._run_script = run_script
-        # By their folders: steps may be others when what is left of a batch is written.
+        # Rows wait by their folders: steps may be others when what is left of a batch is done.
         self._folders = {column_of(n): step.table for n, step in enumerate(definition.tables)}
         self.counts: dict[int, Counts] = {}  # of the last batches, by Spark's numbers
 
@@ -134,7 +138,7 @@ class PipelineBatches(Batches):
         rows = beside.pop(SCRIPT, None)
         if rows is not None:
             results, beside = self._with_script(results, beside, unpacked(rows), serial)
-        store.coming = {self._folders[column]: several for column, several in beside.items()}
+        store.coming = beside
         self._count(found.marks, results, beside)
         return {"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}
 
@@ -157,7 +161,7 @@ class PipelineBatches(Batches):
             marks.append(decode_marks(bytes(row["marks"])))
             results += decode(bytes(row["results"]))
             for name, several in decode_beside(bytes(row["beside"])).items():
-                beside.setdefault(name, []).extend(several)
+                beside.setdefault(self._folders.get(name, name), []).extend(several)
         found = Collected(joined(marks), encode(results), encode_beside(beside))
         if self._run_script is not None and found.marks:
             store.stage(serial, found)
@@ -167,7 +171,11 @@ class PipelineBatches(Batches):
         self, results: list[Result], beside: Beside, rows: pa.Table, serial: int
     ) -> tuple[list[Result], Beside]:
         """What the script came to counts, too: a message that it failed has put nothing before it either."""
-        assert self._run_script is not None
+        if self._run_script is None:
+            raise PenstockError(
+                f"{self._place.driver}: messages of batch {serial} wait for their script, and the pipeline has none "
+                f"any more; start it once with this step"
+            )
         limits = Limits(self._definition.max_attempts)
         attempts = dict(zip(_keys(rows, ("queue", "id")), rows.column("attempts").to_pylist(), strict=True))
         by_message = {(each.queue, each.id): each for each in results}
@@ -203,13 +211,19 @@ class PipelineBatches(Batches):
         """Also rows that are stored and may not be in their tables."""
         assert isinstance(store, PipelineStore)
         super()._put(store, outbox)
-        for serial, beside in store.beside():
+        for serial, name, beside in store.beside():
             for folder, several in beside.items():
-                self._write(folder, serial, unpacked(several).drop_columns(list(WHOSE)))
+                self._write(folder, name, unpacked(several).drop_columns(list(WHOSE)))
             store.written(serial)
 
     def _inputs(self) -> list[str]:
         return self._definition.sources
+
+
+def _name(serial: int) -> str:
+    """Of a batch in tables, made once: a store that was put back from an old copy counts from where that was, and what
+    was written since is not written over."""
+    return f"{serial:08d}-{uuid.uuid4().hex[:8]}"
 
 
 class _Rows(list[Any]):

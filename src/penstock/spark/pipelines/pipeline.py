@@ -248,14 +248,14 @@ class Running:
 
         return run
 
-    def _write(self, place: str, serial: int, rows: pa.Table) -> None:
+    def _write(self, place: str, batch: str, rows: pa.Table) -> None:
         step = next((each for each in self._definition.tables if each.table == place), None)
         if step is None:
             raise PenstockError(
-                f"{place}: rows of batch {serial} wait to be written there, and the pipeline has no such table any "
+                f"{place}: rows of batch {batch} wait to be written there, and the pipeline has no such table any "
                 f"more; start it once with this step"
             )
-        tables.write(self._spark, step, f"{self._definition.name}-{self._id}-{serial:08d}", rows)
+        tables.write(self._spark, step, f"{self._definition.name}-{self._id}-{batch}", rows)
 
     # ------------------------------------------------------------ for whoever started it
 
