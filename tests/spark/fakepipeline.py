@@ -21,7 +21,7 @@ from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Fi
 from penstock.spark.schema import PART
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import settled
-from penstock.spark.scripting.results import Marks, Result, decode, marks_of
+from penstock.spark.scripting.results import Marks, Result, decode, marks_of, uuid_of
 from penstock.spark.scripting.rows import COLUMNS, messages
 from penstock.spark.scripting.tasks import TaskOfRows
 from penstock.store import rig
@@ -129,7 +129,9 @@ def _tables(tasks: Tasks) -> list[Any]:
 
 
 def _without(known: set[str], table: Any) -> Any:
-    return table.filter(pa.array([queue not in known for queue in table.column("queue").to_pylist()], pa.bool_()))
+    return table.filter(
+        pa.array([uuid_of(queue) not in known for queue in table.column("queue").to_pylist()], pa.bool_())
+    )
 
 
 def _as_one(tables: Iterable[Any]) -> Tasks:

@@ -4,7 +4,7 @@ the name of the root, its checkpoint. Without Spark itself: see fakepipeline.py.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +114,47 @@ def test_messages_that_waited_for_a_script_that_is_no_step_any_more_say_so(
     without.stop()
     pipeline(root).run()
     assert output(root) == rows_of(root) == seen(root) == [1, 2]
+
+
+# ---------------------------------------------------------------- the root
+
+
+def moved(root: Path) -> Path:
+    return root.rename(root.with_name("elsewhere"))
+
+
+def linked(root: Path) -> Path:
+    link = root.with_name("link")
+    link.symlink_to(root)
+    return link
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("script", [False, True])
+@pytest.mark.parametrize("reached", [moved, linked])
+def test_a_batch_is_known_again_when_its_root_is_reached_by_another_path(
+    root: Path, monkeypatch: pytest.MonkeyPatch, reached: Callable[[Path], Path], script: bool, lost: bool
+) -> None:
+    put(root, 1, 2)
+    first = FakePipeline(root, app, lambda number, attempt: "not now" if (number, attempt) == (2, 1) else None)
+    if not script:
+        first = FakePipeline(root, app, no_error, script=False)
+    killed(first, monkeypatch, first._batches, "_judge")
+    there = reached(root)
+    if lost:
+        shutil.rmtree(there / ".pipelines" / "numbers" / "checkpoint")
+    for _ in range(3):  # what failed comes again when its claim is committed
+        pipeline(there, script=script, query="another" if lost else "query").run()
+    assert output(there) == rows_of(there) == [1, 2]
+    assert not script or seen(there) == [1, 2]
+
+
+def test_what_came_before_a_script_is_not_asked_again_in_a_root_that_was_moved(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, 1, 2)
+    killed(pipeline(root), monkeypatch, PipelineStore, "post_batch")
+    there = moved(root)
+    following = FakePipeline(there, app, lambda number, attempt: "fails now")
+    following.run()
+    assert output(there) == rows_of(there) == seen(there) == [1, 2]

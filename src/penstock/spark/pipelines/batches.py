@@ -30,7 +30,7 @@ from penstock.spark.pipelines.tasks import (
 )
 from penstock.spark.scripting.batches import Batches, Outcomes
 from penstock.spark.scripting.batchstore import Batch, BatchStore
-from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined
+from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined, uuid_of
 
 Write = Callable[[str, str, Any], None]  # a table's folder, by what the batch is named there, its rows
 RunScript = Callable[[Any, int], Iterable[Result]]  # rows, the batch's serial number
@@ -137,7 +137,8 @@ class PipelineBatches(Batches):
         results, beside = decode(found.results), decode_beside(found.beside)
         rows = beside.pop(SCRIPT, None)
         if rows is not None:
-            results, beside = self._with_script(results, beside, unpacked(rows), serial)
+            paths = self._paths(found.marks)
+            results, beside = self._with_script(results, beside, unpacked(rows), serial, paths)
         store.coming = beside
         self._count(found.marks, results, beside)
         return {"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}
@@ -154,6 +155,7 @@ class PipelineBatches(Batches):
         return staged if staged.marks == there else None
 
     def _collect(self, store: PipelineStore, serial: int, outcomes: Any) -> Collected:
+        """Tasks name queues by their paths, and tables by their columns, which may be others when it is read."""
         marks: list[Marks] = []
         results: list[Result] = []
         beside: Beside = {}
@@ -162,13 +164,21 @@ class PipelineBatches(Batches):
             results += decode(bytes(row["results"]))
             for name, several in decode_beside(bytes(row["beside"])).items():
                 beside.setdefault(self._folders.get(name, name), []).extend(several)
-        found = Collected(joined(marks), encode(results), encode_beside(beside))
+        by_path = joined(marks)
+        uuids = {path: uuid_of(path) for path in by_path}
+        if self._run_script is not None:  # which may fail a message, and then its rows are looked for
+            beside = {name: _of_queues(uuids, several, _column(name)) for name, several in beside.items()}
+        found = Collected(
+            {uuids[path]: mark for path, mark in by_path.items()},
+            encode([msgspec.structs.replace(each, queue=uuids[each.queue]) for each in results]),
+            encode_beside(beside),
+        )
         if self._run_script is not None and found.marks:
             store.stage(serial, found)
         return found
 
     def _with_script(
-        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int
+        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int, paths: dict[str, str]
     ) -> tuple[list[Result], Beside]:
         """What the script came to counts, too: a message that it failed has put nothing before it either."""
         if self._run_script is None:
@@ -180,12 +190,12 @@ class PipelineBatches(Batches):
         attempts = dict(zip(_keys(rows, ("queue", "id")), rows.column("attempts").to_pylist(), strict=True))
         by_message = {(each.queue, each.id): each for each in results}
         failed = set()
-        for each in self._run_script(rows, serial):
+        for each in self._run_script(_mapped(rows, "queue", paths), serial):
             key = each.queue, each.id
             if each.error is not None:
                 failed.add(key)
-                again = each if each.reason else limits.failed(*key, attempts[key], each.error)
-                by_message[key] = again
+                reason = each.reason or limits.failed(paths[each.queue], each.id, attempts[key], each.error).reason
+                by_message[key] = msgspec.structs.replace(each, reason=reason)
             else:
                 before = by_message[key].posts if key in by_message else []
                 by_message[key] = msgspec.structs.replace(each, posts=[*before, *each.posts])
@@ -231,6 +241,21 @@ class _Rows(list[Any]):
 
     def collect(self) -> list[Any]:
         return list(self)
+
+
+def _column(name: str) -> str:
+    """Where rows of a table, or for the script, say which queue they come of."""
+    return "queue" if name == SCRIPT else WHOSE[0]
+
+
+def _of_queues(names: dict[str, str], several: list[bytes], column: str) -> list[bytes]:
+    return [packed(batch) for batch in _mapped(unpacked(several), column, names).to_batches()]
+
+
+def _mapped(rows: pa.Table, column: str, names: dict[str, str]) -> pa.Table:
+    """The same rows, with other names for their queues."""
+    said = pa.array([names[each] for each in rows.column(column).to_pylist()], type=pa.string())
+    return rows.set_column(rows.schema.get_field_index(column), column, said)
 
 
 def _keys(rows: pa.Table, columns: tuple[str, str]) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from penstock.spark.pipelines.batches import Counts, PipelineBatches
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import called, marks_in, settled
-from penstock.spark.scripting.results import Result, decode
+from penstock.spark.scripting.results import Result, decode, uuid_of
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.sessions import session
 
@@ -219,8 +219,7 @@ class Running:
 
     def _each(self, frame: DataFrame, number: int) -> None:
         def outcomes(serial: int, known: set[str]) -> DataFrame:
-            rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
-            return self._plan.outcomes(rows)
+            return self._plan.outcomes(_without(frame, known) if known else frame)
 
         self._begin(frame)
         try:
@@ -281,6 +280,12 @@ class Running:
     def progress(self) -> list[Progress]:
         """The last batches that had messages."""
         return [_progress(each, self._batches.counts) for each in self.query.recentProgress if each["numInputRows"]]
+
+
+def _without(frame: DataFrame, known: set[str]) -> DataFrame:
+    """But for messages of these queues."""
+    paths = [row["queue"] for row in frame.select("queue").distinct().collect()]
+    return frame.filter(~F.col("queue").isin(*(path for path in paths if uuid_of(path) in known)))
 
 
 def _progress(each: Any, counts: Mapping[int, Counts]) -> Progress:

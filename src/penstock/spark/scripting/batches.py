@@ -10,19 +10,22 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from penstock.errors import PenstockError, QueueFull
+from penstock.errors import PenstockError, QueueFull, QueueNotFound
 from penstock.manager import QueueManager
+from penstock.manager.directory import FileDirectory, members_of
 from penstock.scripts.folder import DriverLock
 from penstock.scripts.outbox import Outbox
 from penstock.scripts.store import Row
 from penstock.scripts.taking import homes_of
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import RETRY_S
+from penstock.spark.finding import path_of
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, joined
@@ -182,12 +185,30 @@ class Batches:
     # ------------------------------------------------------------ what is said of messages
 
     def _judge(self, results: list[Result]) -> None:
+        if not results:
+            return
         by_queue: dict[str, list[Verdict]] = {}
         for each in results:
             by_queue.setdefault(each.queue, []).append(self._verdict(each))
-        for path, verdicts in by_queue.items():
-            with open_queue(path) as queue:
+        paths = self._paths(by_queue)
+        for uuid, verdicts in by_queue.items():
+            with open_queue(paths[uuid]) as queue:
                 note(queue, self._receiver, verdicts)
+
+    def _paths(self, uuids: Iterable[str]) -> dict[str, str]:
+        """Where queues of these UUIDs are now: those that are read, or were."""
+        root = self._place.folder.root
+        inputs = [path_of({"path": None, "root": str(root), "queue": name}) for name in self._inputs()]
+        found = {leaf.uuid: leaf.place for path in inputs for leaf in members_of(Path(path))}
+        for uuid in uuids:
+            if uuid not in found:
+                entry = FileDirectory(root).find_uuid(uuid)
+                if entry is None:
+                    raise QueueNotFound(
+                        f"{root}: there is no queue {uuid} here any more, which had messages of a batch"
+                    )
+                found[uuid] = entry.place
+        return found
 
     def _verdict(self, result: Result) -> Verdict:
         if result.answer is not None:
