@@ -14,6 +14,7 @@ from penstock.scripts import App, Context, ScriptMessage
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.batchstore import BatchStore
 from penstock.spark.scripting.place import Place
+from penstock.spark.stream import ClaimReader
 from tests.spark.fakespark import FakeSpark
 
 app = App("counts", input="in")
@@ -25,6 +26,15 @@ def counted(context: Context[dict[str, Any]], message: ScriptMessage) -> None:
         raise ValueError("not now")
     context.state["seen"] = [*context.state.get("seen", []), message.body]
     context.put(message.body, to="output")
+
+
+def output(root: Path) -> list[int]:
+    with penstock.open(root / "output") as queue:
+        return sorted(message.body for message in queue.browse(state="all"))
+
+
+def seen(root: Path) -> list[int]:
+    return sorted(n for state in app.contexts(root).values() for n in state["seen"])
 
 
 def dies(*_: object) -> None:
@@ -53,6 +63,36 @@ def test_a_batch_is_known_again_when_its_root_is_moved(
         shutil.rmtree(Place(there, app.name).checkpoint)
     for _ in range(3):  # what failed comes again when its claim is committed
         FakeSpark(app, there, query="another" if lost else "query").run()
-    with penstock.open(there / "output") as queue:
-        assert sorted(message.body for message in queue.browse(state="all")) == [1, 2]
-    assert sorted(n for state in app.contexts(there).values() for n in state["seen"]) == [1, 2]
+    assert output(there) == seen(there) == [1, 2]
+
+
+def test_a_member_whose_claim_could_not_be_finished_is_known_when_the_checkpoint_is_lost_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.QueueManager(tmp_path) as manager:
+        for name, number in (("a", 10), ("b", 20)):
+            manager.create(name)
+            with manager.open(name) as queue:
+                queue.put(number, type="n", key="x")
+        manager.create("output")
+        manager.create_macro("in", ["a", "b"])
+    driver = FakeSpark(app, tmp_path)
+    while output(tmp_path) != [10, 20]:
+        assert driver.batch()
+    finish = ClaimReader.finish
+
+    def fails(reader: ClaimReader, start: dict[str, Any]) -> int:
+        if reader.path.endswith("/b"):
+            raise OSError("not now")
+        return finish(reader, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClaimReader, "finish", fails)
+        for number in (11, 12):
+            with penstock.open(tmp_path / "a") as queue:
+                queue.put(number, type="n", key="x")
+            assert driver.batch()
+    driver.lose_checkpoint()
+    for query in ("another", "another", "a third"):
+        FakeSpark(app, tmp_path, query=query).run()
+    assert output(tmp_path) == seen(tmp_path) == [10, 11, 12, 20]

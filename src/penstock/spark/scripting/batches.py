@@ -113,11 +113,11 @@ class Batches:
         return Outbox(self._app.name, store, targets, now_us)
 
     def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
-        """Run it. A new checkpoint takes what is open first, which may be the last batch of the one before it, or a
-        part of that, queue by queue: what is known of it is not done again."""
+        """Run it. A new checkpoint takes what is open first, which may be the last of each queue that the one before it
+        had, queue by queue: what is known of it is not done again."""
         query = self._place.query()
         last = store.batch() or Batch(0, {}, encode([]))
-        pending = last.pending if last.query == query else {**last.pending, **last.marks}
+        pending = last.pending if last.query == query else last.last
         there = marked() if pending else {}
         known = {queue: mark for queue, mark in there.items() if pending.get(queue) == mark}
         results: list[Result] = []
@@ -125,18 +125,14 @@ class Batches:
         for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row["part"]):
             marks.append(decode_marks(bytes(row["marks"])))
             results += decode(bytes(row["results"]))
-        pending = {queue: mark for queue, mark in pending.items() if queue not in there}
-        said = [
-            msgspec.structs.replace(each, posts=[])
-            for each in results
-            if each.error is not None or each.answer is not None
-        ]
-        said += [each for each in decode(last.results) if each.queue in known or each.queue in pending]
-        batch = Batch(last.serial + 1, joined(marks), encode(said), query, number, pending)
+        batch = _following(last, query, number, joined(marks), results, pending=pending, known=known)
         if batch.marks:  # an empty one leaves what is known of the last
-            posts = (post for each in results for post in each.posts)
-            store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
+            self._store(store, batch, results)
         return batch
+
+    def _store(self, store: BatchStore, batch: Batch, results: list[Result]) -> None:
+        posts = (post for each in results for post in each.posts)
+        store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
 
     # ------------------------------------------------------------ putting
 
@@ -218,3 +214,24 @@ class Batches:
         if result.reason is not None:
             return Dead(result.id, result.reason, result.error)
         return Failed(result.id, result.error, self._retry_delay, RETRY_S)
+
+
+def _following(
+    last: Batch, query: str, number: int, marks: Marks, results: list[Result], *, pending: Marks, known: Marks
+) -> Batch:
+    """The batch behind the last one. Of a queue that it has nothing of, or nothing new, what was said of its last
+    messages stays."""
+    rest = {queue: mark for queue, mark in last.last.items() if queue not in marks}
+    said = [
+        msgspec.structs.replace(each, posts=[]) for each in results if each.error is not None or each.answer is not None
+    ]
+    said += [each for each in decode(last.results) if each.queue in known or each.queue in rest]
+    return Batch(
+        last.serial + 1,
+        marks,
+        encode(said),
+        query,
+        number,
+        {queue: mark for queue, mark in rest.items() if queue in pending},
+        {queue: mark for queue, mark in rest.items() if queue not in pending},
+    )
