@@ -13,8 +13,12 @@ import pytest
 import penstock
 from penstock.errors import PenstockError
 from penstock.scripts import App, Context, ScriptMessage
+from penstock.spark import PenstockDataSource
 from penstock.spark.pipelines.batches import PipelineStore
+from penstock.spark.pipelines.place import receiver_of
+from penstock.spark.scripting.rows import COLUMNS
 from tests.spark.fakepipeline import FakePipeline, rows_of
+from tests.spark.fakespark import Tasks
 
 app = App("counts", input="in")
 
@@ -158,3 +162,99 @@ def test_what_came_before_a_script_is_not_asked_again_in_a_root_that_was_moved(
     following = FakePipeline(there, app, lambda number, attempt: "fails now")
     following.run()
     assert output(there) == rows_of(there) == seen(there) == [1, 2]
+
+
+# ---------------------------------------------------------------- Spark's log
+
+
+class TwoSources(FakePipeline):
+    """As Spark joins them: a batch that is not in its log any more is put together anew, of what each has by then."""
+
+    def __init__(self, root: Path, error: Any = no_error) -> None:
+        super().__init__(root, app, error)
+        options = {"root": str(root), "receiver": receiver_of("numbers"), "maxrows": "4", "receiverwait": "5"}
+        more = PenstockDataSource({**options, "queue": "more"}).streamReader(COLUMNS)
+        self._readers = {"in": self._reader, "more": more}
+        self._definition.sources.append("more")
+
+    def give(self, number: int, *sources: str) -> None:
+        """A batch that has what these have."""
+        tasks: Tasks = []
+        for reader in (self._readers[name] for name in sources):
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            tasks += [list(reader.read(part)) for part in reader.partitions(start, end)]
+        self._batches.run(
+            number, lambda serial, known: self._outcomes(tasks, serial, known), lambda: self._marks(tasks)
+        )
+
+    def stop(self) -> None:
+        for reader in self._readers.values():
+            reader.stop()
+
+
+@pytest.fixture
+def two(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline of two queues, whose driver was killed behind the script of the first message, of one of them."""
+    with penstock.QueueManager(root) as manager:
+        manager.create("more")
+    put(root, 1)
+    first = TwoSources(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelineStore, "post_batch", dies)
+        with pytest.raises(OSError, match="killed"):
+            first.give(0, "in", "more")
+    first.stop()
+    put(root, 7, 8, queue="more", key="b")
+    return root
+
+
+def fails_now(number: int, attempt: int) -> str | None:
+    return "not now" if number == 1 else None
+
+
+@pytest.mark.parametrize("batches", [[("in", "more")], [("more",), ("in",)], [("in",), ("more",)]])
+def test_what_waits_behind_a_script_is_finished_when_spark_puts_its_batch_together_anew(
+    two: Path, batches: list[tuple[str, ...]]
+) -> None:
+    for number, sources in enumerate(batches):
+        driver = TwoSources(two, fails_now)
+        driver.give(number, *sources)
+        driver.give(number, *sources)  # again, as it is in Spark's log now
+        driver.stop()
+    assert output(two) == rows_of(two) == seen(two) == [1, 7, 8]
+
+
+def test_a_driver_that_is_killed_again_behind_what_waited_goes_on_with_the_rest(
+    two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, stored = PipelineStore.post_batch, []
+
+    def once(self: PipelineStore, *given: Any) -> None:
+        if stored:
+            raise OSError("killed")
+        stored.append(given)
+        post(self, *given)
+
+    second = TwoSources(two)
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelineStore, "post_batch", once)
+        with pytest.raises(OSError, match="killed"):
+            second.give(0, "in", "more")
+    second.stop()
+    third = TwoSources(two, lambda number, attempt: "not now")
+    third.give(0, "in", "more")
+    third.stop()
+    assert output(two) == rows_of(two) == seen(two) == [1, 7, 8]
+
+
+def test_other_messages_than_those_that_wait_behind_a_script_are_refused(two: Path) -> None:
+    with penstock.open(two / "in") as queue, queue.receiver(receiver_of("numbers")) as receiver:
+        receiver.release(1)
+    put(two, 2)
+    driver = TwoSources(two)
+    with pytest.raises(PenstockError, match="is stored already"):
+        driver.give(0, "in", "more")
+    driver.stop()
+    assert output(two) == rows_of(two) == []
+    assert seen(two) == [1]

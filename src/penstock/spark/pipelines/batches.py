@@ -28,9 +28,10 @@ from penstock.spark.pipelines.tasks import (
     packed,
     unpacked,
 )
-from penstock.spark.scripting.batches import Batches, Outcomes
+from penstock.spark.scripting.batches import Batches, Outcomes, following
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined, uuid_of
+from penstock.spark.scripting.tasks import differ
 
 Write = Callable[[str, str, Any], None]  # a table's folder, by what the batch is named there, its rows
 RunScript = Callable[[Any, int], Iterable[Result]]  # rows, the batch's serial number
@@ -125,15 +126,32 @@ class PipelineBatches(Batches):
 
     def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
         assert isinstance(store, PipelineStore)
+        self._finish_staged(store, marked)
 
         def collected(serial: int, known: set[str]) -> Any:
-            found = self._staged(store, serial, known, marked)
-            return _Rows([self._decided(store, serial, found or self._collect(store, serial, outcomes(serial, known)))])
+            found = self._collect(store, serial, outcomes(serial, known))
+            results = self._decided(store, serial, found)
+            return _Rows([{"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}])
 
         return super()._work(store, number, collected, marked)
 
-    def _decided(self, store: PipelineStore, serial: int, found: Collected) -> dict[str, Any]:
-        """As one row of tasks, with what the script came to. Rows of tables are left with the store."""
+    def _finish_staged(self, store: PipelineStore, marked: Callable[[], Marks]) -> None:
+        """What messages came to before the script, if a driver was killed since: it was run for some of them, perhaps,
+        and must get the same. That is a batch of its own, as if of an earlier checkpoint: what Spark gives now may have
+        more than that, or a part of it, where its log was lost, and what is done is known then."""
+        last = store.batch() or Batch(0, {}, encode([]))
+        staged = store.staged(last.serial + 1)
+        if staged is None:
+            return
+        there = marked()
+        if any(there.get(queue, mark) != mark for queue, mark in staged.marks.items()):
+            raise differ(self._place.driver, "what Spark gives", there, Batch(last.serial + 1, staged.marks, b""))
+        results = self._decided(store, last.serial + 1, staged)
+        batch = following(last, "", 0, staged.marks, results, pending=last.last, known={})
+        self._store(store, batch, results)
+
+    def _decided(self, store: PipelineStore, serial: int, found: Collected) -> list[Result]:
+        """With what the script came to. Rows of tables are left with the store."""
         results, beside = decode(found.results), decode_beside(found.beside)
         rows = beside.pop(SCRIPT, None)
         if rows is not None:
@@ -141,18 +159,7 @@ class PipelineBatches(Batches):
             results, beside = self._with_script(results, beside, unpacked(rows), serial, paths)
         store.coming = beside
         self._count(found.marks, results, beside)
-        return {"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}
-
-    def _staged(
-        self, store: PipelineStore, serial: int, known: set[str], marked: Callable[[], Marks]
-    ) -> Collected | None:
-        """What these messages came to before the script, if a driver was killed since: the script was run for some of
-        them, perhaps, and must get the same."""
-        staged = store.staged(serial)
-        if staged is None:
-            return None
-        there = {queue: mark for queue, mark in marked().items() if queue not in known}
-        return staged if staged.marks == there else None
+        return results
 
     def _collect(self, store: PipelineStore, serial: int, outcomes: Any) -> Collected:
         """Tasks name queues by their paths, and tables by their columns, which may be others when it is read."""
@@ -204,13 +211,12 @@ class PipelineBatches(Batches):
         return list(by_message.values()), beside
 
     def _count(self, marks: Marks, results: list[Result], beside: Beside) -> None:
-        self._counted = Counts(
-            sum(mark.count for mark in marks.values()),
-            sum(len(each.posts) for each in results),
-            sum(unpacked(several).num_rows for several in beside.values()),
-            sum(each.error is not None and each.reason is None for each in results),
-            sum(each.reason is not None for each in results),
-        )
+        counted = self._counted
+        counted.messages += sum(mark.count for mark in marks.values())
+        counted.put += sum(len(each.posts) for each in results)
+        counted.rows += sum(unpacked(several).num_rows for several in beside.values())
+        counted.failed += sum(each.error is not None and each.reason is None for each in results)
+        counted.dead += sum(each.reason is not None for each in results)
 
     # ------------------------------------------------------------ putting, and writing
 

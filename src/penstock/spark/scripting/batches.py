@@ -125,7 +125,7 @@ class Batches:
         for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row["part"]):
             marks.append(decode_marks(bytes(row["marks"])))
             results += decode(bytes(row["results"]))
-        batch = _following(last, query, number, joined(marks), results, pending=pending, known=known)
+        batch = following(last, query, number, joined(marks), results, pending=pending, known=known)
         if batch.marks:  # an empty one leaves what is known of the last
             self._store(store, batch, results)
         return batch
@@ -216,7 +216,7 @@ class Batches:
         return Failed(result.id, result.error, self._retry_delay, RETRY_S)
 
 
-def _following(
+def following(
     last: Batch, query: str, number: int, marks: Marks, results: list[Result], *, pending: Marks, known: Marks
 ) -> Batch:
     """The batch behind the last one. Of a queue that it has nothing of, or nothing new, what was said of its last
