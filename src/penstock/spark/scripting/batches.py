@@ -11,21 +11,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from penstock.errors import PenstockError, QueueFull, QueueNotFound
+from penstock.errors import PenstockError, QueueFull
 from penstock.manager import QueueManager
-from penstock.manager.directory import FileDirectory, members_of
 from penstock.scripts.folder import DriverLock
 from penstock.scripts.outbox import Outbox
 from penstock.scripts.store import Row
 from penstock.scripts.taking import homes_of
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import RETRY_S
-from penstock.spark.finding import path_of
+from penstock.spark.finding import places_of
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, joined
@@ -192,19 +190,8 @@ class Batches:
                 note(queue, self._receiver, verdicts)
 
     def _paths(self, uuids: Iterable[str]) -> dict[str, str]:
-        """Where queues of these UUIDs are now: those that are read, or were."""
-        root = self._place.folder.root
-        inputs = [path_of({"path": None, "root": str(root), "queue": name}) for name in self._inputs()]
-        found = {leaf.uuid: leaf.place for path in inputs for leaf in members_of(Path(path))}
-        for uuid in uuids:
-            if uuid not in found:
-                entry = FileDirectory(root).find_uuid(uuid)
-                if entry is None:
-                    raise QueueNotFound(
-                        f"{root}: there is no queue {uuid} here any more, which had messages of a batch"
-                    )
-                found[uuid] = entry.place
-        return found
+        """Where queues of these UUIDs are now."""
+        return places_of(self._place.folder.root, self._inputs(), uuids)
 
     def _verdict(self, result: Result) -> Verdict:
         if result.answer is not None:
