@@ -21,7 +21,7 @@ from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Fi
 from penstock.spark.schema import PART
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import settled
-from penstock.spark.scripting.results import Marks, Result, decode, marks_of
+from penstock.spark.scripting.results import Marks, Result, decode, marks_of, uuid_of
 from penstock.spark.scripting.rows import COLUMNS, messages
 from penstock.spark.scripting.tasks import TaskOfRows
 from penstock.store import rig
@@ -29,7 +29,6 @@ from tests.spark.fakespark import FakeSpark, Rows, Tasks, mapped
 
 ORDER = [(PART, "ascending"), ("priority", "descending"), ("deliver_at", "ascending"), ("number", "ascending")]
 
-_TABLE = column_of(0)
 _TEXT = pa.string()
 _ORIGIN = pa.struct([("queue", _TEXT), ("id", _TEXT), ("number", pa.int64()), ("attempts", pa.int32())])
 _MESSAGE = pa.struct(
@@ -43,9 +42,19 @@ _ROW = pa.struct([("n", pa.int64())])
 
 class FakePipeline(FakeSpark):
     """One driver. Its messages are numbers: ``error`` says of a number and an attempt why it fails; others are put into
-    a queue, are a row of a table, and have a script."""
+    a queue, are a row of each table, and have a script, if there is one."""
 
-    def __init__(self, root: Path, app: App[Any], error: Any, *, query: str = "query") -> None:
+    def __init__(
+        self,
+        root: Path,
+        app: App[Any],
+        error: Any,
+        *,
+        query: str = "query",
+        tables: tuple[str, ...] = (".table",),
+        script: bool = True,
+    ) -> None:
+        steps = tuple(TableStep(table=each) for each in tables)
         self._app, self._error, self._partitions = app, error, 2
         self._definition = Definition(
             name="numbers",
@@ -53,22 +62,25 @@ class FakePipeline(FakeSpark):
             sources=[app.input],
             max_attempts=2,
             retry_delay=0.0,
-            steps=(TableStep(table=".table"), ScriptStep(script=app)),
+            steps=(*steps, ScriptStep(script=app)) if script else steps,
         )
         self._place = PipelinePlace(root, "numbers")
         self._place.settle(self._definition.sources)
         self._parts = Place(root, app.name)
         settled(self._parts, PARTS, self._partitions, receiver_of("numbers"), 1)
-        self._table = root / ".table"
+        self._columns = [column_of(n) for n in range(len(tables))]
         options = {"root": root, "queue": app.input, "receiver": receiver_of("numbers"), "maxrows": 4}
         self._begin(query, COLUMNS, **options, receiverwait=5)
-        self._batches = PipelineBatches(self._definition, self._place, self._write, self._run_script)
+        self._batches = PipelineBatches(
+            self._definition, self._place, self._write, self._run_script if script else None
+        )
 
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
         return mapped(_as_one(self._applied(_without(known, table)) for table in _tables(tasks)), self._finish())
 
     def _finish(self) -> Finish:
-        return Finish(self._definition.root, self._app.input, 2, [_TABLE], script=True)
+        script = self._definition.script is not None
+        return Finish(self._definition.root, self._app.input, 2, self._columns, script=script)
 
     def _marks(self, tasks: Tasks) -> Marks:
         return marks_of(message for batches in tasks for batch in batches for message in messages(batch))
@@ -87,7 +99,7 @@ class FakePipeline(FakeSpark):
             (LIVE, live, pa.bool_()),
             (TIMER, timers, pa.bool_()),
             (SENT, sent, pa.list_(_MESSAGE)),
-            (_TABLE, written, _ROW),
+            *((column, written, _ROW) for column in self._columns),
             (ORIGINS, origins, pa.list_(_ORIGIN)),
         ):
             table = table.append_column(name, pa.array(values, type=kind))
@@ -102,10 +114,10 @@ class FakePipeline(FakeSpark):
         parts = [zlib.crc32((key or "").encode()) % self._partitions for key in table.column("key").to_pylist()]
         return table.append_column(PART, pa.array(parts, pa.int32())).sort_by(ORDER)
 
-    def _write(self, folder: str, serial: int, rows: Any) -> None:
-        assert folder == ".table"
-        self._table.mkdir(exist_ok=True)
-        place = self._table / f"{serial}.json"
+    def _write(self, folder: str, batch: str, rows: Any) -> None:
+        table = Path(self._definition.root) / folder
+        table.mkdir(exist_ok=True)
+        place = table / f"{batch}.json"
         place.unlink(missing_ok=True)
         for row in rows.to_pylist():  # one by one: a kill leaves some
             rig.effect(rig.WRITE, str(place))
@@ -119,7 +131,9 @@ def _tables(tasks: Tasks) -> list[Any]:
 
 
 def _without(known: set[str], table: Any) -> Any:
-    return table.filter(pa.array([queue not in known for queue in table.column("queue").to_pylist()], pa.bool_()))
+    return table.filter(
+        pa.array([uuid_of(queue) not in known for queue in table.column("queue").to_pylist()], pa.bool_())
+    )
 
 
 def _as_one(tables: Iterable[Any]) -> Tasks:
@@ -135,7 +149,7 @@ def _sent(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def rows_of(root: Path) -> list[int]:
-    """What is in the table."""
-    files = sorted((root / ".table").glob("*.json"))
+def rows_of(root: Path, table: str = ".table") -> list[int]:
+    """What is in a table."""
+    files = sorted((root / table).glob("*.json"))
     return sorted(json.loads(line)["n"] for file in files for line in file.read_text().splitlines())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -21,7 +22,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 from penstock.spark import Pipeline, run_scripts
-from penstock.spark.pipelines.batches import PipelineStore
+from penstock.spark.pipelines.batches import PipelineBatches, PipelineStore
 from penstock.spark.pipelines.definition import BadPipeline
 from tests.spark.archive import java_options
 from tests.spark.pipesteps import priced, second_time, shouted, slow, summed, visits, year, years
@@ -251,6 +252,25 @@ def test_a_table_that_is_written_again_has_the_same_rows(
     assert sorted(row.text for row in spark.read.parquet(str(tmp_path / "rows")).collect()) == first
     assert called.read_text() == "." * 10, "what was decided is not called again"
     assert len(root.bodies("out")) == 10
+
+
+def test_a_batch_is_known_when_its_checkpoint_is_lost_and_its_root_moved_and_others_are_not(
+    spark: Any, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.put("in", *range(5))
+
+    def dies(*_: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelineBatches, "_judge", dies)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            root.pipeline(["in", "other"]).put("out").run(spark)
+    root.put("other", 5, 6)
+    there = Root(root.path.rename(root.path.with_name("elsewhere")))
+    shutil.rmtree(there.path / ".pipelines" / "test" / "checkpoint")
+    there.pipeline(["in", "other"]).put("out").run(spark)
+    assert sorted(there.bodies("out")) == list(range(7))
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,6 +56,20 @@ def queues_of(path: str) -> list[str]:
     if missing:
         raise QueueNotFound(f"{path}: of this macro queue {', '.join(sorted(missing))} cannot be found")
     return [leaf.place for leaf in leaves]
+
+
+def places_of(root: Path, names: Iterable[str], uuids: Iterable[str]) -> dict[str, str]:
+    """The directories of queues by their UUIDs: of those behind these names; and of others that are asked for, which
+    were among them once."""
+    paths = [path_of({"path": None, "root": str(root), "queue": name}) for name in names]
+    found = {leaf.uuid: leaf.place for path in paths for leaf in members_of(Path(path))}
+    for uuid in uuids:
+        if uuid not in found:
+            entry = FileDirectory(root).find_uuid(uuid)
+            if entry is None:
+                raise QueueNotFound(f"{root}: there is no queue {uuid} here any more, which had messages of a batch")
+            found[uuid] = entry.place
+    return found
 
 
 # ---------------------------------------------------------------- what managers say about it

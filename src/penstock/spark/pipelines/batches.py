@@ -6,6 +6,7 @@ that is called again may come to something else. Each step can be done again. Ne
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,11 +28,12 @@ from penstock.spark.pipelines.tasks import (
     packed,
     unpacked,
 )
-from penstock.spark.scripting.batches import Batches, Outcomes
+from penstock.spark.scripting.batches import Batches, Outcomes, following
 from penstock.spark.scripting.batchstore import Batch, BatchStore
-from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined
+from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined, uuid_of
+from penstock.spark.scripting.tasks import differ
 
-Write = Callable[[str, int, Any], None]  # a table's folder, the batch's serial number, its rows
+Write = Callable[[str, str, Any], None]  # a table's folder, by what the batch is named there, its rows
 RunScript = Callable[[Any, int], Iterable[Result]]  # rows, the batch's serial number
 
 log = logging.getLogger("penstock")
@@ -61,7 +63,7 @@ class PipelineStore(BatchStore):
     schema = (
         BatchStore.schema
         + """
-CREATE TABLE IF NOT EXISTS beside (serial INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS beside (serial INTEGER PRIMARY KEY, name TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS staged (serial INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
     )
@@ -74,12 +76,14 @@ CREATE TABLE IF NOT EXISTS staged (serial INTEGER PRIMARY KEY, data BLOB NOT NUL
         super()._note(batch)
         self._db.execute("DELETE FROM staged")
         if self.coming:
-            self._db.execute("INSERT INTO beside VALUES (?, ?)", (batch.serial, encode_beside(self.coming)))
+            said = (batch.serial, _name(batch.serial), encode_beside(self.coming))
+            self._db.execute("INSERT INTO beside VALUES (?, ?, ?)", said)
 
-    def beside(self) -> list[tuple[int, Beside]]:
+    def beside(self) -> list[tuple[int, str, Beside]]:
+        """Serial numbers of batches, by what they are named in tables, and rows."""
         with self._told():
-            found = self._db.execute("SELECT serial, data FROM beside ORDER BY serial")
-            return [(serial, decode_beside(data)) for serial, data in found]
+            found = self._db.execute("SELECT serial, name, data FROM beside ORDER BY serial")
+            return [(serial, name, decode_beside(data)) for serial, name, data in found]
 
     def written(self, serial: int) -> None:
         with self._told(), self._transaction():
@@ -109,7 +113,7 @@ class PipelineBatches(Batches):
         self._definition = definition
         self._write = write
         self._run_script = run_script
-        # By their folders: steps may be others when what is left of a batch is written.
+        # Rows wait by their folders: steps may be others when what is left of a batch is done.
         self._folders = {column_of(n): step.table for n, step in enumerate(definition.tables)}
         self.counts: dict[int, Counts] = {}  # of the last batches, by Spark's numbers
 
@@ -122,36 +126,41 @@ class PipelineBatches(Batches):
 
     def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
         assert isinstance(store, PipelineStore)
+        self._finish_staged(store, marked)
 
         def collected(serial: int, known: set[str]) -> Any:
-            found = self._staged(store, serial, known, marked)
-            if found is None:
-                found = self._collect(store, serial, outcomes(serial, known))
-                self._check_groups(found.marks, known, marked)
-            return _Rows([self._decided(store, serial, found)])
+            found = self._collect(store, serial, outcomes(serial, known))
+            self._check_groups(found.marks, known, marked)
+            results = self._decided(store, serial, found)
+            return _Rows([{"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}])
 
         return super()._work(store, number, collected, marked)
 
-    def _decided(self, store: PipelineStore, serial: int, found: Collected) -> dict[str, Any]:
-        """As one row of tasks, with what the script came to. Rows of tables are left with the store."""
+    def _finish_staged(self, store: PipelineStore, marked: Callable[[], Marks]) -> None:
+        """What messages came to before the script, if a driver was killed since: it was run for some of them, perhaps,
+        and must get the same. That is a batch of its own, as if of an earlier checkpoint: what Spark gives now may have
+        more than that, or a part of it, where its log was lost, and what is done is known then."""
+        last = store.batch() or Batch(0, {}, encode([]))
+        staged = store.staged(last.serial + 1)
+        if staged is None:
+            return
+        there = marked()
+        if any(there.get(queue, mark) != mark for queue, mark in staged.marks.items()):
+            raise differ(self._place.driver, "what Spark gives", there, Batch(last.serial + 1, staged.marks, b""))
+        results = self._decided(store, last.serial + 1, staged)
+        batch = following(last, "", 0, staged.marks, results, pending=last.last, known={})
+        self._store(store, batch, results)
+
+    def _decided(self, store: PipelineStore, serial: int, found: Collected) -> list[Result]:
+        """With what the script came to. Rows of tables are left with the store."""
         results, beside = decode(found.results), decode_beside(found.beside)
         rows = beside.pop(SCRIPT, None)
         if rows is not None:
-            results, beside = self._with_script(results, beside, unpacked(rows), serial)
-        store.coming = {self._folders[column]: several for column, several in beside.items()}
+            paths = self._paths(found.marks)
+            results, beside = self._with_script(results, beside, unpacked(rows), serial, paths)
+        store.coming = beside
         self._count(found.marks, results, beside)
-        return {"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}
-
-    def _staged(
-        self, store: PipelineStore, serial: int, known: set[str], marked: Callable[[], Marks]
-    ) -> Collected | None:
-        """What these messages came to before the script, if a driver was killed since: the script was run for some of
-        them, perhaps, and must get the same."""
-        staged = store.staged(serial)
-        if staged is None:
-            return None
-        there = {queue: mark for queue, mark in marked().items() if queue not in known}
-        return staged if staged.marks == there else None
+        return results
 
     def _check_groups(self, marks: Marks, known: set[str], marked: Callable[[], Marks]) -> None:
         """If an executor is lost on the way to the groups, Spark calls functions before them again, for some messages:
@@ -166,6 +175,7 @@ class PipelineBatches(Batches):
             )
 
     def _collect(self, store: PipelineStore, serial: int, outcomes: Any) -> Collected:
+        """Tasks name queues by their paths, and tables by their columns, which may be others when it is read."""
         marks: list[Marks] = []
         results: list[Result] = []
         beside: Beside = {}
@@ -173,27 +183,39 @@ class PipelineBatches(Batches):
             marks.append(decode_marks(bytes(row["marks"])))
             results += decode(bytes(row["results"]))
             for name, several in decode_beside(bytes(row["beside"])).items():
-                beside.setdefault(name, []).extend(several)
-        found = Collected(joined(marks), encode(results), encode_beside(beside))
+                beside.setdefault(self._folders.get(name, name), []).extend(several)
+        by_path = joined(marks)
+        uuids = {path: uuid_of(path) for path in by_path}
+        if self._run_script is not None:  # which may fail a message, and then its rows are looked for
+            beside = {name: _of_queues(uuids, several, _column(name)) for name, several in beside.items()}
+        found = Collected(
+            {uuids[path]: mark for path, mark in by_path.items()},
+            encode([msgspec.structs.replace(each, queue=uuids[each.queue]) for each in results]),
+            encode_beside(beside),
+        )
         if self._run_script is not None and found.marks:
             store.stage(serial, found)
         return found
 
     def _with_script(
-        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int
+        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int, paths: dict[str, str]
     ) -> tuple[list[Result], Beside]:
         """What the script came to counts, too: a message that it failed has put nothing before it either."""
-        assert self._run_script is not None
+        if self._run_script is None:
+            raise PenstockError(
+                f"{self._place.driver}: messages of batch {serial} wait for their script, and the pipeline has none "
+                f"any more; start it once with this step"
+            )
         limits = Limits(self._definition.max_attempts)
         attempts = dict(zip(_keys(rows, ("queue", "id")), rows.column("attempts").to_pylist(), strict=True))
         by_message = {(each.queue, each.id): each for each in results}
         failed = set()
-        for each in self._run_script(rows, serial):
+        for each in self._run_script(_mapped(rows, "queue", paths), serial):
             key = each.queue, each.id
             if each.error is not None:
                 failed.add(key)
-                again = each if each.reason else limits.failed(*key, attempts[key], each.error)
-                by_message[key] = again
+                reason = each.reason or limits.failed(paths[each.queue], each.id, attempts[key], each.error).reason
+                by_message[key] = msgspec.structs.replace(each, reason=reason)
             else:
                 before = by_message[key].posts if key in by_message else []
                 by_message[key] = msgspec.structs.replace(each, posts=[*before, *each.posts])
@@ -202,13 +224,12 @@ class PipelineBatches(Batches):
         return list(by_message.values()), beside
 
     def _count(self, marks: Marks, results: list[Result], beside: Beside) -> None:
-        self._counted = Counts(
-            sum(mark.count for mark in marks.values()),
-            sum(len(each.posts) for each in results),
-            sum(unpacked(several).num_rows for several in beside.values()),
-            sum(each.error is not None and each.reason is None for each in results),
-            sum(each.reason is not None for each in results),
-        )
+        counted = self._counted
+        counted.messages += sum(mark.count for mark in marks.values())
+        counted.put += sum(len(each.posts) for each in results)
+        counted.rows += sum(unpacked(several).num_rows for several in beside.values())
+        counted.failed += sum(each.error is not None and each.reason is None for each in results)
+        counted.dead += sum(each.reason is not None for each in results)
 
     # ------------------------------------------------------------ putting, and writing
 
@@ -219,13 +240,19 @@ class PipelineBatches(Batches):
         """Also rows that are stored and may not be in their tables."""
         assert isinstance(store, PipelineStore)
         super()._put(store, outbox)
-        for serial, beside in store.beside():
+        for serial, name, beside in store.beside():
             for folder, several in beside.items():
-                self._write(folder, serial, unpacked(several).drop_columns(list(WHOSE)))
+                self._write(folder, name, unpacked(several).drop_columns(list(WHOSE)))
             store.written(serial)
 
     def _inputs(self) -> list[str]:
         return self._definition.sources
+
+
+def _name(serial: int) -> str:
+    """Of a batch in tables, made once: a store that was put back from an old copy counts from where that was, and what
+    was written since is not written over."""
+    return f"{serial:08d}-{uuid.uuid4().hex[:8]}"
 
 
 class _Rows(list[Any]):
@@ -233,6 +260,21 @@ class _Rows(list[Any]):
 
     def collect(self) -> list[Any]:
         return list(self)
+
+
+def _column(name: str) -> str:
+    """Where rows of a table, or for the script, say which queue they come of."""
+    return "queue" if name == SCRIPT else WHOSE[0]
+
+
+def _of_queues(names: dict[str, str], several: list[bytes], column: str) -> list[bytes]:
+    return [packed(batch) for batch in _mapped(unpacked(several), column, names).to_batches()]
+
+
+def _mapped(rows: pa.Table, column: str, names: dict[str, str]) -> pa.Table:
+    """The same rows, with other names for their queues."""
+    said = pa.array([names[each] for each in rows.column(column).to_pylist()], type=pa.string())
+    return rows.set_column(rows.schema.get_field_index(column), column, said)
 
 
 def _keys(rows: pa.Table, columns: tuple[str, str]) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from penstock.spark.pipelines.batches import Counts, PipelineBatches
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import called, marks_in, settled
-from penstock.spark.scripting.results import Result, decode
+from penstock.spark.scripting.results import Result, decode, uuid_of
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.sessions import session
 
@@ -219,8 +219,7 @@ class Running:
 
     def _each(self, frame: DataFrame, number: int) -> None:
         def outcomes(serial: int, known: set[str]) -> DataFrame:
-            rows = frame.filter(~F.col("queue").isin(*known)) if known else frame
-            return self._plan.outcomes(rows)
+            return self._plan.outcomes(_without(frame, known) if known else frame)
 
         self._begin(frame)
         try:
@@ -248,14 +247,14 @@ class Running:
 
         return run
 
-    def _write(self, place: str, serial: int, rows: pa.Table) -> None:
+    def _write(self, place: str, batch: str, rows: pa.Table) -> None:
         step = next((each for each in self._definition.tables if each.table == place), None)
         if step is None:
             raise PenstockError(
-                f"{place}: rows of batch {serial} wait to be written there, and the pipeline has no such table any "
+                f"{place}: rows of batch {batch} wait to be written there, and the pipeline has no such table any "
                 f"more; start it once with this step"
             )
-        tables.write(self._spark, step, f"{self._definition.name}-{self._id}-{serial:08d}", rows)
+        tables.write(self._spark, step, f"{self._definition.name}-{self._id}-{batch}", rows)
 
     # ------------------------------------------------------------ for whoever started it
 
@@ -281,6 +280,12 @@ class Running:
     def progress(self) -> list[Progress]:
         """The last batches that had messages."""
         return [_progress(each, self._batches.counts) for each in self.query.recentProgress if each["numInputRows"]]
+
+
+def _without(frame: DataFrame, known: set[str]) -> DataFrame:
+    """But for messages of these queues."""
+    paths = [row["queue"] for row in frame.select("queue").distinct().collect()]
+    return frame.filter(~F.col("queue").isin(*(path for path in paths if uuid_of(path) in known)))
 
 
 def _progress(each: Any, counts: Mapping[int, Counts]) -> Progress:

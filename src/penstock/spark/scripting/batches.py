@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +23,7 @@ from penstock.scripts.store import Row
 from penstock.scripts.taking import homes_of
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import RETRY_S
+from penstock.spark.finding import places_of
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, joined
@@ -110,11 +111,11 @@ class Batches:
         return Outbox(self._app.name, store, targets, now_us)
 
     def _work(self, store: BatchStore, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Batch:
-        """Run it. A new checkpoint takes what is open first, which may be the last batch of the one before it, or a
-        part of that, queue by queue: what is known of it is not done again."""
+        """Run it. A new checkpoint takes what is open first, which may be the last of each queue that the one before it
+        had, queue by queue: what is known of it is not done again."""
         query = self._place.query()
         last = store.batch() or Batch(0, {}, encode([]))
-        pending = last.pending if last.query == query else {**last.pending, **last.marks}
+        pending = last.pending if last.query == query else last.last
         there = marked() if pending else {}
         known = {queue: mark for queue, mark in there.items() if pending.get(queue) == mark}
         results: list[Result] = []
@@ -122,18 +123,14 @@ class Batches:
         for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row["part"]):
             marks.append(decode_marks(bytes(row["marks"])))
             results += decode(bytes(row["results"]))
-        pending = {queue: mark for queue, mark in pending.items() if queue not in there}
-        said = [
-            msgspec.structs.replace(each, posts=[])
-            for each in results
-            if each.error is not None or each.answer is not None
-        ]
-        said += [each for each in decode(last.results) if each.queue in known or each.queue in pending]
-        batch = Batch(last.serial + 1, joined(marks), encode(said), query, number, pending)
+        batch = following(last, query, number, joined(marks), results, pending=pending, known=known)
         if batch.marks:  # an empty one leaves what is known of the last
-            posts = (post for each in results for post in each.posts)
-            store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
+            self._store(store, batch, results)
         return batch
+
+    def _store(self, store: BatchStore, batch: Batch, results: list[Result]) -> None:
+        posts = (post for each in results for post in each.posts)
+        store.post_batch(batch, SLOT, posts, time.time_ns() // 1000, self._targets.room)
 
     # ------------------------------------------------------------ putting
 
@@ -182,12 +179,19 @@ class Batches:
     # ------------------------------------------------------------ what is said of messages
 
     def _judge(self, results: list[Result]) -> None:
+        if not results:
+            return
         by_queue: dict[str, list[Verdict]] = {}
         for each in results:
             by_queue.setdefault(each.queue, []).append(self._verdict(each))
-        for path, verdicts in by_queue.items():
-            with open_queue(path) as queue:
+        paths = self._paths(by_queue)
+        for uuid, verdicts in by_queue.items():
+            with open_queue(paths[uuid]) as queue:
                 note(queue, self._receiver, verdicts)
+
+    def _paths(self, uuids: Iterable[str]) -> dict[str, str]:
+        """Where queues of these UUIDs are now."""
+        return places_of(self._place.folder.root, self._inputs(), uuids)
 
     def _verdict(self, result: Result) -> Verdict:
         if result.answer is not None:
@@ -197,3 +201,24 @@ class Batches:
         if result.reason is not None:
             return Dead(result.id, result.reason, result.error)
         return Failed(result.id, result.error, self._retry_delay, RETRY_S)
+
+
+def following(
+    last: Batch, query: str, number: int, marks: Marks, results: list[Result], *, pending: Marks, known: Marks
+) -> Batch:
+    """The batch behind the last one. Of a queue that it has nothing of, or nothing new, what was said of its last
+    messages stays."""
+    rest = {queue: mark for queue, mark in last.last.items() if queue not in marks}
+    said = [
+        msgspec.structs.replace(each, posts=[]) for each in results if each.error is not None or each.answer is not None
+    ]
+    said += [each for each in decode(last.results) if each.queue in known or each.queue in rest]
+    return Batch(
+        last.serial + 1,
+        marks,
+        encode(said),
+        query,
+        number,
+        {queue: mark for queue, mark in rest.items() if queue in pending},
+        {queue: mark for queue, mark in rest.items() if queue not in pending},
+    )

@@ -22,7 +22,15 @@ class Batch(msgspec.Struct, frozen=True):
     results: bytes
     query: str = ""  # the checkpoint's, and its number there: for the driver
     number: int = 0
-    pending: Marks = {}  # of the last batch of an earlier checkpoint: what this one has not come across yet
+    # The last of each queue that this batch has nothing of, whose claim may be open: what an earlier checkpoint had and
+    # this one has not come across yet; and what this one had, which comes again only if it is lost.
+    pending: Marks = {}
+    passed: Marks = {}
+
+    @property
+    def last(self) -> Marks:
+        """Of each queue."""
+        return {**self.pending, **self.passed, **self.marks}
 
 
 class BatchStore(Store):
@@ -33,7 +41,7 @@ class BatchStore(Store):
         + """
 CREATE TABLE IF NOT EXISTS batch (
     serial INTEGER PRIMARY KEY, marks BLOB NOT NULL, results BLOB NOT NULL, query TEXT NOT NULL,
-    number INTEGER NOT NULL, pending BLOB NOT NULL);
+    number INTEGER NOT NULL, pending BLOB NOT NULL, passed BLOB NOT NULL);
 """
     )
 
@@ -43,11 +51,12 @@ CREATE TABLE IF NOT EXISTS batch (
             return self._batch()
 
     def _batch(self) -> Batch | None:
-        found = self._db.execute("SELECT serial, marks, results, query, number, pending FROM batch").fetchone()
+        question = "SELECT serial, marks, results, query, number, pending, passed FROM batch"
+        found = self._db.execute(question).fetchone()
         if found is None:
             return None
-        serial, marks, results, query, number, pending = found
-        return Batch(serial, decode_marks(marks), results, query, number, decode_marks(pending))
+        serial, marks, results, query, number, pending, passed = found
+        return Batch(serial, decode_marks(marks), results, query, number, decode_marks(pending), decode_marks(passed))
 
     def keep_batch(self, batch: Batch, contexts: Mapping[str, Kept | None], now_us: int) -> Batch:
         """A batch of a part, with the contexts that it changed; the one that counts, which is another attempt's if that
@@ -73,9 +82,9 @@ CREATE TABLE IF NOT EXISTS batch (
 
     def _note(self, batch: Batch) -> None:
         self._db.execute("DELETE FROM batch")
-        marks, pending = encode_marks(batch.marks), encode_marks(batch.pending)
-        said = (batch.serial, marks, batch.results, batch.query, batch.number, pending)
-        self._db.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?)", said)
+        marks, pending, passed = (encode_marks(each) for each in (batch.marks, batch.pending, batch.passed))
+        said = (batch.serial, marks, batch.results, batch.query, batch.number, pending, passed)
+        self._db.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?)", said)
 
     def take_in(self, contexts: Iterable[tuple[str, Kept]], now_us: int) -> None:
         """Contexts from elsewhere."""

@@ -19,7 +19,7 @@ from penstock.spark.schema import PART, REFERENCES
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
-from penstock.spark.scripting.results import Mark, Marks, decode_marks, joined
+from penstock.spark.scripting.results import Mark, Marks, decode_marks, joined, uuid_of
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.scripting.tasks import MARKS, OUTPUT, Task, TaskOfRows, marked
 from penstock.spark.sessions import session
@@ -125,7 +125,7 @@ def called(rows: DataFrame, app: App[Any], root: str, files: list[str], serial: 
 def marks_in(frame: DataFrame) -> Marks:
     """By what the messages of a batch are known again, of rows that have all columns."""
     figures = (F.count("*"), F.min("id"), F.max("id"), F.sum("number"), F.sum("attempts"))
-    return {queue: Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
+    return {uuid_of(queue): Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
 
 
 def _marks(frame: DataFrame) -> Marks:

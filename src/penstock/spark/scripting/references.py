@@ -35,11 +35,11 @@ class Part:
         self._homes = [(_decode_place(place), _in_order(some)) for place, some in _grouped(rows, S.PLACE)]
 
     def marks(self) -> Marks:
-        return {place.path: _mark(place, rows) for place, rows in self._homes}
+        return {place.uuid: _mark(place, rows) for place, rows in self._homes}
 
     def without(self, known: Collection[str]) -> Part:
-        """But for those in queues with these paths."""
-        self._homes = [(place, rows) for place, rows in self._homes if place.path not in known]
+        """But for those in queues with these UUIDs."""
+        self._homes = [(place, rows) for place, rows in self._homes if place.uuid not in known]
         return self
 
     def __len__(self) -> int:

@@ -4,18 +4,20 @@ that failed. Never puts or acknowledges anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import msgspec
 
 from penstock.scripts.store import Post
 from penstock.spark.scripting.rowmessage import RowMessage
+from penstock.store.directory import read_options
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """Of one message; of one that changed its context and asked for nothing, there is none."""
 
-    queue: str  # the path of the one it lies in
+    queue: str  # the UUID of the one it lies in: a path may be another tomorrow
     id: str
     posts: list[Post] = []
     answer: tuple[int, bytes] | None = None
@@ -43,15 +45,20 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-Marks = dict[str, Mark]  # by the paths of queues
+Marks = dict[str, Mark]  # by the UUIDs of queues
 
 
-def marks_of(messages: Iterable[RowMessage]) -> Marks:
+def uuid_of(path: str) -> str:
+    """By which a queue is known, wherever its root is, and by whatever name it is reached."""
+    return read_options(Path(path)).uuid
+
+
+def marks_of(messages: Iterable[RowMessage], uuid: Callable[[str], str] = uuid_of) -> Marks:
     by_queue: dict[str, list[RowMessage]] = {}
     for message in messages:
         by_queue.setdefault(message.queue, []).append(message)
     return {
-        queue: Mark(
+        uuid(queue): Mark(
             len(some),
             min(message.id for message in some),
             max(message.id for message in some),

@@ -60,7 +60,7 @@ class Scripts(StatefulProcessor):
             self._kept.clear()
         elif kept is not None and kept is not before:
             self._kept.update((kept.state, _encode(kept.timers)))
-        yield Row(part=0, marks=encode_marks(marks_of(messages)), results=encode(results))
+        yield Row(part=0, marks=encode_marks(marks_of(messages, self._caller.uuid)), results=encode(results))
 
     def close(self) -> None:
         self._caller.close()

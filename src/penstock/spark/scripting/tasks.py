@@ -72,23 +72,28 @@ class Caller:
             posts = [post for each in outcome.follow_ups for post in self._open().posts(each, now_us)]
             if outcome.answer is not None:
                 self._check_answer(message, len(outcome.answer[1]))
-            return outcome.kept, Result(message.queue, message.id, posts=posts, answer=outcome.answer)
+            return outcome.kept, Result(self.uuid(message.queue), message.id, posts=posts, answer=outcome.answer)
         except Stale:
             return kept, None
         except (Exception, SystemExit) as error:
-            dead = isinstance(error, NoScript) and self._home(message).dead_letter != DELETE
+            home = self._home(message.queue)
+            dead = isinstance(error, NoScript) and home.dead_letter != DELETE
             text = text_of(error_text(error))
-            return kept, Result(message.queue, message.id, error=text, reason=NO_SCRIPT if dead else None)
+            return kept, Result(home.uuid, message.id, error=text, reason=NO_SCRIPT if dead else None)
 
     def _check_answer(self, message: RowMessage, size_bytes: int) -> None:
-        limit = share_of(self._home(message).data_bytes, DATA_BYTES_LEAST)
+        limit = share_of(self._home(message.queue).data_bytes, DATA_BYTES_LEAST)
         if size_bytes + 2 * L.UNIT_BYTES > limit:
             raise BodyTooLarge(f"{message.queue}/replies", body_bytes=size_bytes, limit_bytes=limit)
 
-    def _home(self, message: RowMessage) -> Options:
-        if message.queue not in self._homes:
-            self._homes[message.queue] = read_options(Path(message.queue))
-        return self._homes[message.queue]
+    def _home(self, path: str) -> Options:
+        if path not in self._homes:
+            self._homes[path] = read_options(Path(path))
+        return self._homes[path]
+
+    def uuid(self, path: str) -> str:
+        """Of a queue that messages come from."""
+        return self._home(path).uuid
 
     def _open(self) -> Targets:
         if self._targets is None:
@@ -104,7 +109,7 @@ class Caller:
 
 
 class Task:
-    """What ``mapInArrow`` is given: a task has one part of the keys. ``known`` are paths of queues whose messages in
+    """What ``mapInArrow`` is given: a task has one part of the keys. ``known`` are UUIDs of queues whose messages in
     this batch are done."""
 
     def __init__(
