@@ -49,7 +49,8 @@ def test_the_driver_is_killed_at_each_step(spark: Any, queue: Any, tmp_path: Pat
             # It was where it should be: what is published, claimed and staged says so.
             published = batch + (step in steps.AFTER_PUBLISHING)
             assert target.qsize() == ROWS * published
-            assert [claim.claim for claim in source.claims()] == [batch + 1] * (step != "acknowledged")
+            claims = [claim.claim for claim in source.claims() if claim.claim != batch + 2]  # that one is made ahead
+            assert claims == [batch + 1] * (step != "acknowledged")
     pipe(spark, tmp_path).awaitTermination()
     assert sent(target) == put
     assert source.qsize() == 0 and source.stats().claimed == 0 and source.claims() == []

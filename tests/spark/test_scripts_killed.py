@@ -32,7 +32,7 @@ def test_the_driver_is_killed_at_each_step(spark: Any, tmp_path: Path, engine: s
         for step, then in zip(chosen, [*chosen[1:], "none"], strict=True):
             driver, following = following, drivers.prepare(then)
             driver.go()
-            assert driver.process.wait(120) == -9, driver.said()
+            assert driver.process.wait(120) == -9, (step, driver.said())
             assert json.loads((tmp_path / "root/.scripts/shop/spark/checkpoint/metadata").read_text())["id"]
             assert step in STEPS
         following.go()

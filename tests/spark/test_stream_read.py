@@ -140,12 +140,12 @@ def test_a_batch_that_failed_is_seen_again_with_the_same_rows(spark: Any, large:
     large.put(b"between", priority=9)  # must not come into the batch
     sink.fail_at = -1
     available_now(stream(spark, large, maxRows=100), sink, tmp_path / "checkpoint")
-    _, (_, failed), (_, again), (_, rest) = sink.batches
+    _, (_, failed), (_, again), *_, (_, rest) = sink.batches  # another one was claimed ahead
     assert failed == again and len(again) == 10
     assert Counter(sink.bodies) - Counter(bytes(row.body) for row in failed) == Counter(
         [b"%d" % i for i in range(30)] + [b"between"]
     )
-    assert rest[0].body == b"between" and large.stats().claimed == 0
+    assert [row.body for row in rest] == [b"between"] and large.stats().claimed == 0
 
 
 def test_two_queries_and_a_plain_consumer_share_a_queue(spark: Any, large: Any, tmp_path: Path) -> None:
