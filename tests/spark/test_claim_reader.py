@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,12 +23,21 @@ from penstock.spark import schema as S
 from tests.spark.queries import Query
 
 
-def wait_for_claimed(q: Any, count: int) -> None:
-    """What is acknowledged leaves the kernel while tasks run."""
+def wait_for(asked: Callable[[], int], count: int) -> None:
+    """What the reader does while tasks run."""
     deadline = time.monotonic() + 10
-    while q.stats().claimed != count:
-        assert time.monotonic() < deadline, q.stats().claimed
+    while asked() != count:
+        assert time.monotonic() < deadline, asked()
         time.sleep(0.005)
+
+
+def wait_for_claimed(q: Any, count: int) -> None:
+    """Messages: what is acknowledged leaves the kernel."""
+    wait_for(lambda: q.stats().claimed, count)
+
+
+def wait_for_claims(q: Any, count: int) -> None:
+    wait_for(lambda: len(q.claims()), count)
 
 
 def filled(queue: Queues, count: int = 10, **options: Any) -> penstock.TimeQueue:
@@ -327,13 +337,6 @@ def test_a_key_that_somebody_else_has_is_not_waited_for(queue: Queues, queries: 
     assert (query.batch() or []) == []
     held.ack()
     assert [query.batch(), query.batch(), query.batch()] == [[b"1"], [b"2"], None]
-
-
-def wait_for_claims(q: Any, count: int) -> None:
-    deadline = time.monotonic() + 10
-    while len(q.claims()) != count:
-        assert time.monotonic() < deadline, q.claims()
-        time.sleep(0.005)
 
 
 def test_available_now_claims_the_next_batch_while_one_is_read(queue: Queues, queries: Any) -> None:
