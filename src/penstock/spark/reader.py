@@ -6,7 +6,7 @@ Runs in Spark's executors: opens the files of the queue and is no client of it. 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from penstock.codec import Meta, decode_meta
 from penstock.errors import Corrupt, PenstockError, QueueNotFound
 from penstock.spark.filters import Condition, by_head, passes
 from penstock.spark.schema import FROM_SLOT
-from penstock.spark.snapshot import Messages, Place, columns
+from penstock.spark.snapshot import SAID, Messages, Place
 from penstock.store import gather as G
 from penstock.store import layout as L
 from penstock.store import record
@@ -171,20 +171,12 @@ class MessageReader:
             arrays["enqueued_at"] = pa.array(np.frombuffer(found.enqueued_us, dtype=np.int64)).cast(
                 self._arrow_schema.field("enqueued_at").type
             )
-        if {"type", "key", "headers", "wants_reply"} & set(names):
+        said = [name for name in names if name in FROM_META]
+        if said:
             metas, which = self._decoded(found.metas)
-            indices = pa.array(which)
-            if "type" in names:
-                arrays["type"] = pa.array([meta.t for meta in metas], type=pa.string()).take(indices)
-            if "key" in names:
-                arrays["key"] = pa.array([meta.k for meta in metas], type=pa.string()).take(indices)
-            if "headers" in names:
-                kind = self._arrow_schema.field("headers").type
-                headers = pa.array([list(meta.h.items()) if meta.h else None for meta in metas], type=kind)
-                arrays["headers"] = headers.take(indices)
-            if "wants_reply" in names:
-                asked = [meta.q is not None and meta.q[0] == WANTS_REPLY for meta in metas]
-                arrays["wants_reply"] = pa.array(asked, type=pa.bool_()).take(indices)
+            for name in said:
+                values = [FROM_META[name](meta) for meta in metas]
+                arrays[name] = spread(values, which, self._arrow_schema.field(name).type)
         return arrays
 
     def _with_spilled(
@@ -247,7 +239,6 @@ class MessageReader:
 
     def _batch(self, rows: Any, arrays: dict[str, Any]) -> pa.RecordBatch:
         """What references say, beside what was read."""
-        said = columns(rows)
         made = []
         for field in self._arrow_schema:
             if field.name in arrays:
@@ -260,8 +251,25 @@ class MessageReader:
             elif field.name == "queue":
                 made.append(pa.repeat(pa.scalar(self._place.path, pa.string()), len(rows)))
             else:
-                made.append(pa.array(said[field.name]).cast(field.type))
+                made.append(pa.array(SAID[field.name](rows)).cast(field.type))
         return pa.RecordBatch.from_arrays(made, schema=self._arrow_schema)
+
+
+# What the meta of a record says.
+FROM_META: dict[str, Callable[[Meta], Any]] = {
+    "type": lambda meta: meta.t,
+    "key": lambda meta: meta.k,
+    "headers": lambda meta: list(meta.h.items()) if meta.h else None,
+    "wants_reply": lambda meta: meta.q is not None and meta.q[0] == WANTS_REPLY,
+}
+
+
+def spread(values: list[Any], which: Any, kind: pa.DataType) -> pa.Array:
+    """For each message the value that is its own. Often all have the same: most of all, none."""
+    if all(value == values[0] for value in values):
+        same = values[0]
+        return pa.nulls(len(which), kind) if same is None else pa.repeat(pa.scalar(same, kind), len(which))
+    return pa.array(values, type=kind).take(pa.array(which))
 
 
 def binary(data: Any, ends: Any, kind: Any = None) -> pa.Array:

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.errors import Misuse
-from penstock.spark import finding
+from penstock.spark import finding, workers
 from penstock.spark.destinations import destination
 from penstock.spark.staging import Staging, remove_older
 from penstock.spark.words import for_spark
@@ -44,6 +44,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         finding.gate(given, "producer").check("put_once")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        workers.keep_what_is_loaded()
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) if context is not None else None for name in (QUERY, BATCH))
         if context is None or query is None or batch is None:

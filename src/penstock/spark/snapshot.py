@@ -7,7 +7,7 @@ record is read here: a partition carries references, and whoever reads it looks 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -90,16 +90,19 @@ def references(picture: Picture, *, state: str, now_us: int, conditions: list[Co
     return rows[np.argsort(rows[:, G.F_NUMBER], kind="stable")]
 
 
+# What references say about their messages.
+SAID: dict[str, Callable[[Any], Any]] = {
+    "number": lambda rows: rows[:, G.F_NUMBER].astype(np.int64),
+    "priority": lambda rows: (rows[:, G.F_INFO] & np.uint64(0xF)).astype(np.int32),
+    "attempts": lambda rows: (rows[:, G.F_INFO] >> np.uint64(L.ATTEMPTS_SHIFT)).astype(np.int32),
+    "deliver_at": lambda rows: rows[:, G.F_DELIVER_US].astype(np.int64),
+    "codec": lambda rows: (rows[:, G.F_INFO] >> np.uint64(L.CODEC_SHIFT) & np.uint64(0xF)).astype(np.int32),
+}
+
+
 def columns(rows: Any) -> dict[str, Any]:
-    """What references say about their messages, as arrays."""
-    info = rows[:, G.F_INFO]
-    return {
-        "number": rows[:, G.F_NUMBER].astype(np.int64),
-        "priority": (info & np.uint64(0xF)).astype(np.int32),
-        "attempts": (info >> np.uint64(L.ATTEMPTS_SHIFT)).astype(np.int32),
-        "deliver_at": rows[:, G.F_DELIVER_US].astype(np.int64),
-        "codec": (info >> np.uint64(L.CODEC_SHIFT) & np.uint64(0xF)).astype(np.int32),
-    }
+    """All that references say, as arrays."""
+    return {name: said(rows) for name, said in SAID.items()}
 
 
 def split(snapshots: Sequence[Snapshot], wanted: int) -> list[Messages]:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import Misuse
-from penstock.spark import finding, snapshot
+from penstock.spark import finding, snapshot, workers
 from penstock.spark import options as O
 from penstock.spark import schema as S
 from penstock.spark.filters import Condition, understood
@@ -92,6 +92,7 @@ class SnapshotReader(DataSourceReader):
         return snapshot.split(taken, given["partitions"])
 
     def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
+        workers.keep_what_is_loaded()
         if not partition.references:
             return iter(())
         return MessageReader(

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import ClaimLost, Misuse, PenstockError, QueueNotFound
-from penstock.spark import bykeys, finding, snapshot
+from penstock.spark import bykeys, finding, snapshot, workers
 from penstock.spark.claimed import NEW_CHECKPOINT, SKIP, PartOfClaim, claimed_reader
 from penstock.spark.snapshot import Place
 from penstock.store import gather as G
@@ -391,6 +391,7 @@ def read_part(
     part: PartOfClaim | bykeys.PartOfKeys, given: dict[str, Any], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """In a task."""
+    workers.keep_what_is_loaded()
     if isinstance(part, bykeys.PartOfKeys):
         return bykeys.read(part, given)
     return claimed_reader(part, given, schema).read_part(part)

@@ -1,4 +1,4 @@
-"""Owns the Python that Spark starts its workers with: this one, which finds Spark's Python where it is installed.
+"""Owns the Python that Spark's workers are: how they are started, and what they do only once.
 
 Spark puts its own copy first on their path, a zip file of sources: each worker, and a stream starts many, compiles them
 anew, which takes longer than all the rest of its start. The installed files are the same, and compiled.
@@ -6,6 +6,8 @@ anew, which takes longer than all the rest of its start. The installed files are
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import shlex
 import sys
@@ -13,6 +15,8 @@ import sys
 import pyspark
 
 from penstock.spark import launchers
+
+FIRST_TASKS = 3  # of a worker, not all: what a task leaves behind is kept for good
 
 SCRIPT = """#!/bin/sh
 # Made by penstock: Python with Spark as it is installed, not from the zip files that Spark puts first on the path.
@@ -36,3 +40,14 @@ def python() -> str:
     if not os.path.isfile(pyspark.__file__):  # from a zip file itself: then there is no other
         return sys.executable
     return str(launchers.home("python", SCRIPT % shlex.quote(sys.executable)) / "bin" / "python")
+
+
+_tasks = itertools.count(1)
+
+
+def keep_what_is_loaded() -> None:
+    """Called by each task: a worker looks for garbage after every one, through all that Spark, Arrow and pandas have
+    loaded, which takes as long as reading 100,000 messages. What its first tasks find there is passed over from then
+    on; the very first has not loaded all of it yet."""
+    if next(_tasks) <= FIRST_TASKS:
+        gc.freeze()

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.codec import CODEC_BYTES, CODEC_STR, decode_body, decode_meta, encode_meta
 from penstock.errors import Corrupt, Misuse
-from penstock.spark import finding
+from penstock.spark import finding, workers
 from penstock.spark.destinations import destination
 from penstock.spark.staging import Staging
 from penstock.spark.words import for_spark
@@ -61,6 +61,7 @@ class QueueWriter(DataSourceArrowWriter):
         Staging(given["path"], self._job).begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        workers.keep_what_is_loaded()
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         attempt = context.taskAttemptId() if context is not None else 0

@@ -216,8 +216,10 @@ def _identify(prefix: bytes, length: int, references: Any, first: int, count: in
     used = 0
     for i in range(count):
         at = (first + i) * _WORDS
-        for k in range(length):
-            data[used + k] = prefix[k]
+        if cython.compiled:
+            copy(cython.address(data[used]), cython.address(prefix[0]), length)  # type: ignore[name-defined] # noqa: F821
+        else:
+            data[used : used + length] = prefix
         used = _put_hexadecimal(data, used + length, references[at + _SLOT])
         data[used] = 45  # a hyphen
         used = _put_hexadecimal(data, used + 1, references[at + _NUMBER])
@@ -227,12 +229,10 @@ def _identify(prefix: bytes, length: int, references: Any, first: int, count: in
 
 def _put_hexadecimal(data: Any, at: int, value: int) -> int:
     """Write a number without leading zeros; where it ends."""
-    shift = 0
-    while shift < 60 and (value >> (shift + 4)) != 0:
-        shift += 4
-    while shift >= 0:
-        digit = (value >> shift) & 0xF
-        data[at] = digit + (48 if digit < 10 else 87)
-        at += 1
-        shift -= 4
-    return at
+    digits = 1
+    while digits < 16 and value >> (4 * digits) != 0:
+        digits += 1
+    for place in range(at + digits - 1, at - 1, -1):
+        data[place] = 48 + (value & 0xF) + (39 if value & 0xF > 9 else 0)
+        value >>= 4
+    return at + digits

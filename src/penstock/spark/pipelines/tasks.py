@@ -20,6 +20,7 @@ from penstock.manager import QueueManager
 from penstock.scripts.calling import error_text
 from penstock.scripts.context import FollowUp, without_timer
 from penstock.scripts.targets import Targets
+from penstock.spark import workers
 from penstock.spark.pipelines.calling import Answer, Function, caller_of
 from penstock.spark.pipelines.definition import ATTEMPTS
 from penstock.spark.pipelines.items import CHANGED, Changed, changed, items
@@ -238,6 +239,7 @@ class Finish:
         self._script = script
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workers.keep_what_is_loaded()
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         with contextlib.ExitStack() as opened:

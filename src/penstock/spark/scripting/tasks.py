@@ -21,6 +21,7 @@ from penstock.scripts import App
 from penstock.scripts.calling import Kept, Stale, call, error_text
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import NO_SCRIPT
+from penstock.spark import workers
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.references import Part, parts
 from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined
@@ -130,6 +131,7 @@ class Task:
         self._fail_if_gone = fail_if_gone
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workers.keep_what_is_loaded()
         for part in self._parts_of(batches):
             done = self._run(part)
             values = [[part.number], [encode_marks(done.marks)], [done.results]]
