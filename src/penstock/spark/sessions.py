@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,11 @@ LOG4J2 = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Arrow in Java looks at every value of every row whether its buffer is still there and long enough.
 ARROW_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
+# What a batch makes is gone after it, and on a few cores Java's default collector notes each store beside the program.
+COLLECTOR = "-XX:+UseParallelGC"
+
+CHOSEN = re.compile(r"-XX:[+-]Use\w*GC\b")
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")  # which Java reads by itself
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -44,7 +50,7 @@ def session(app: str = "penstock", *, master: str = "local[*]", **conf: object) 
     settings = {**SETTINGS, "spark.app.name": app, "spark.master": master}
     settings.update({name: _text(value) for name, value in conf.items()})
     quiet = f"-Dlog4j2.configurationFile={LOG4J2.as_uri()}"
-    settings[JAVA_OPTIONS] = f"{quiet} {ARROW_UNCHECKED} {settings.get(JAVA_OPTIONS, '')}".strip()
+    settings[JAVA_OPTIONS] = " ".join([quiet, ARROW_UNCHECKED, *_collector(settings), settings.get(JAVA_OPTIONS, "")]).strip()
     if SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = java.home_for_spark(java.find())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -53,6 +59,12 @@ def session(app: str = "penstock", *, master: str = "local[*]", **conf: object) 
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _collector(settings: dict[str, str]) -> list[str]:
+    """Ours, unless one is chosen: with two of them Java does not start."""
+    said = [settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in JAVA_VARIABLES)]
+    return [] if CHOSEN.search(" ".join(said)) else [COLLECTOR]
 
 
 def _text(value: object) -> str:
