@@ -25,7 +25,7 @@ from bench.systems.penstock_queue import RECORD_EXTRA_BYTES
 PRODUCERS = (1, 4, 16, 64)
 BATCH = 100
 BATCHED_S_MAX = 0.5  # of batches, since so much fits into the room that is made for them
-MESSAGES_A_SECOND_MAX = {1: 60_000, BATCH: 1_000_000}  # room for what is put: several times what was seen
+MESSAGES_A_SECOND_MAX = {1: 100_000, BATCH: 2_500_000}  # room for what is put: several times what was seen
 SERVING_S = 10.0
 COROUTINES = 20
 
