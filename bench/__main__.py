@@ -45,6 +45,8 @@ def main() -> int:
         _remove(below)
     print("\n" + report.tables(results, sizes))
     _write(options.json, {"machine": note, "sizes": dataclasses.asdict(sizes), "missing": missing} | results.as_json())
+    if options.markdown:
+        options.markdown.write_text(report.markdown(results.verdicts()))
     if options.plot:
         return _draw(results, options.plot, note)
     return 0
@@ -66,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--stream-gb", type=_above_0(float), metavar="GB", help=f"for k; default {DEFAULT.stream_gb:g}")
     parser.add_argument("--dir", type=Path, default=Path("build/bench-data"), help="for the data; default %(default)s")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="default %(default)s")
+    parser.add_argument("--markdown", type=Path, metavar="PATH", help="the targets as a table of docs/performance.md")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="draw the rates, as docs/images/bench.png")
     return parser.parse_args()
 

@@ -170,7 +170,21 @@ def _restore_table(results: Results, sizes: Sizes) -> str:
     return _table(f"o  {title('o', sizes)}", heads, rows)
 
 
+TARGET_HEADS = ["", "body", "ratio", "median (range)", "target", ""]
+
+
 def _targets_table(verdicts: list[Verdict]) -> str:
+    met = sum(verdict.met for verdict in verdicts)
+    return _table(f"Targets: {met} of {len(verdicts)} reached", TARGET_HEADS, _target_rows(verdicts))
+
+
+def markdown(verdicts: list[Verdict]) -> str:
+    """The targets as docs/performance.md has them."""
+    rows = [TARGET_HEADS, ["---"] * len(TARGET_HEADS), *_target_rows(verdicts)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _target_rows(verdicts: list[Verdict]) -> list[list[str]]:
     rows = []
     for verdict in verdicts:
         show = factor if verdict.reference else PLAIN.get(verdict.scenario, duration)
@@ -185,9 +199,7 @@ def _targets_table(verdicts: list[Verdict]) -> str:
                 yes(verdict.met),
             ]
         )
-    met = sum(verdict.met for verdict in verdicts)
-    heads = ["", "body", "ratio", "median (range)", "target", ""]
-    return _table(f"Targets: {met} of {len(verdicts)} reached", heads, rows)
+    return rows
 
 
 def _spread(figure: Figure, show: Any) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import penstock
+from bench import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/penstock"
@@ -32,6 +33,7 @@ PAGES = [
     "docs/macro.md",
     "docs/manager.md",
     "docs/metrics.md",
+    "docs/performance.md",
     "docs/pipelines.md",
     "docs/scripts-on-spark.md",
     "docs/scripts.md",
@@ -443,6 +445,12 @@ def test_every_dependency_has_its_reason() -> None:
         lines = [line for line in file.read_text().splitlines() if line and line[0] not in "#-"]
         wanted |= {re.split(r"[<>=~]", line)[0] for line in lines}
     assert {name for name in wanted if not re.search(rf"\b{name}\b", section)} == set()
+
+
+def test_the_page_about_performance_has_every_benchmark_that_has_a_target() -> None:
+    lines = TEXTS["docs/performance.md"].splitlines()
+    listed = {line[2] for line in lines if re.match(r"\| [a-z0-9] \|", line)}
+    assert listed == set(plan.LETTERS)
 
 
 def test_the_readme_is_about_two_screens() -> None:
