@@ -70,3 +70,38 @@ def test_the_path_of_workers_keeps_all_else(tmp_path: Path, monkeypatch: pytest.
         check=True,
     ).stdout
     assert "['x y'] ['', '/a b', '/*', '/c/pyspark.zip', " in told and told.rstrip().endswith(sys.executable)
+
+
+def test_what_a_worker_s_first_tasks_find_is_not_looked_through_again() -> None:
+    """And what later ones leave behind is: it may be garbage."""
+    script = """
+import gc
+from penstock.spark import workers
+found = []
+for _ in range(workers.FIRST_TASKS + 3):
+    kept = [[] for _ in range(1000)]
+    workers.keep_what_is_loaded()
+    found.append(gc.get_freeze_count())
+*first, last = found[: workers.FIRST_TASKS]
+print(last > 1000, max(found[workers.FIRST_TASKS :]) <= last)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout == "True True\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "ours"),
+    [
+        ("", "", True),
+        ("-XX:MaxGCPauseMillis=50 -Dx=UseZGC", "", True),
+        ("-Xmn1g -XX:+UseG1GC", "", False),
+        ("-XX:-UseParallelGC", "", False),
+        ("", "-XX:+UseZGC", False),
+    ],
+)
+def test_java_is_given_one_collector(options: str, variable: str, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.spark import sessions
+
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", variable)
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+    assert sessions._collector({sessions.JAVA_OPTIONS: options}) == ([sessions.COLLECTOR] if ours else [])

@@ -50,7 +50,9 @@ def session(app: str = "penstock", *, master: str = "local[*]", **conf: object) 
     settings = {**SETTINGS, "spark.app.name": app, "spark.master": master}
     settings.update({name: _text(value) for name, value in conf.items()})
     quiet = f"-Dlog4j2.configurationFile={LOG4J2.as_uri()}"
-    settings[JAVA_OPTIONS] = " ".join([quiet, ARROW_UNCHECKED, *_collector(settings), settings.get(JAVA_OPTIONS, "")]).strip()
+    settings[JAVA_OPTIONS] = " ".join(
+        [quiet, ARROW_UNCHECKED, *_collector(settings), settings.get(JAVA_OPTIONS, "")]
+    ).strip()
     if SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = java.home_for_spark(java.find())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
