@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.spark.pipelines.place import receiver_of
 from tests.cli.conftest import Run, one_error, rows
 
 GOOD = 'name = "a"\nroot = "."\nsource = "in"\n[[step]]\ncall = "work:work"\n[[step]]\nput = "out"\n'
@@ -59,3 +60,10 @@ def test_a_module_that_fails_on_import_is_a_mistake_and_no_trace(run: Run, file:
     file.write_text(GOOD.replace("work:work", "broken:work"))
     found = run("pipeline", "check", file, "--no-spark", code=1)
     assert "broken:work cannot be had: RuntimeError: not today" in found.stdout and found.stderr == ""
+
+
+def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path) -> None:
+    file.write_text(GOOD.replace("[[step]]", "[options]\nreceiverWait = 0.2\n[[step]]", 1))
+    with penstock.open(file.parent / "in") as queue, queue.receiver(receiver_of("a")):
+        said = one_error(run("pipeline", "run", file, code=5))
+    assert said.startswith(f"penstock: {file.parent / 'in'}: receiver 'pipeline.a' is in use: ")

@@ -122,6 +122,7 @@ def _run(file: Path, *, master: str, until_empty: bool, json: bool) -> None:
     mistakes = checking.mistakes_of(definition)  # before Spark is started
     if mistakes:
         raise BadPipeline(str(file), mistakes)
+    checking.require_free(definition)
     from penstock.spark import Pipeline, session
 
     teller = Teller(json=json)

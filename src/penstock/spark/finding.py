@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.errors import PenstockError, QueueNotFound
+from penstock.errors import PenstockError, QueueNotFound, ReceiverBusy
 from penstock.manager import QueueManager
 from penstock.manager.directory import ENTRY, FileDirectory, members_of, read_noted
 from penstock.manager.managed import LOOK_S, Gate
 from penstock.manager.membership import MACRO, Leaf, MacroOptions
 from penstock.manager.root import CHANGES
+from penstock.store.claimfiles import ClaimFiles
 from penstock.store.counter import SharedCounter
 from penstock.store.directory import read_options
+
+FREE_LOOK_S = 0.1
 
 
 def path_of(given: Mapping[str, Any]) -> str:
@@ -70,6 +73,18 @@ def places_of(root: Path, names: Iterable[str], uuids: Iterable[str]) -> dict[st
                 raise QueueNotFound(f"{root}: there is no queue {uuid} here any more, which had messages of a batch")
             found[uuid] = entry.place
     return found
+
+
+def require_free(paths: Iterable[str], receiver: str, wait_s: float) -> None:
+    """Before a session is started, which takes its time: ``ReceiverBusy`` if another query is this receiver, and still
+    is after so many seconds. A look, not a claim: whoever comes between is refused by the stream."""
+    deadline = time.monotonic() + wait_s
+    for path in (leaf for given in paths for leaf in queues_of(given)):
+        files = ClaimFiles(Path(path), receiver, read_options(Path(path)).signature)
+        while files.is_locked():
+            if time.monotonic() >= deadline:
+                raise ReceiverBusy(path, receiver)
+            time.sleep(FREE_LOOK_S)
 
 
 # ---------------------------------------------------------------- what managers say about it

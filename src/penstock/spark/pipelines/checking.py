@@ -58,6 +58,14 @@ def source_options(definition: D.Definition, source: str) -> dict[str, str]:
     }
 
 
+def require_free(definition: D.Definition) -> None:
+    """``ReceiverBusy`` if it runs already. A driver that was killed is waited for, as by a stream."""
+    given = [O.parse(source_options(definition, source), O.STREAM) for source in definition.sources]
+    finding.require_free(
+        (finding.path_of(each) for each in given), given[0]["receiver"], max(each["receiverWait"] for each in given)
+    )
+
+
 def _options(definition: D.Definition) -> Iterator[D.Mistake]:
     taken = {"path", "root", "queue", "receiver", "maxrows", "claimtimeout"}
     ours = [name for name in definition.options if name.lower() in taken]

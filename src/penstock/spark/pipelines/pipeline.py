@@ -173,6 +173,7 @@ class Pipeline:
         """Start it as a streaming query. With ``available_now`` it ends when what was due is done."""
         mistakes = checking.mistakes_of(self._definition)
         if not mistakes:
+            checking.require_free(self._definition)
             spark = spark or session(receiver_of(self._definition.name))
             mistakes = plan.mistakes_of(self._definition, spark)
         if mistakes:
