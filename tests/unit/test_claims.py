@@ -86,6 +86,7 @@ def test_claims_are_bounded_by_rows_and_by_bytes(queues: Queues) -> None:
 
 def test_a_claim_of_many_turns_is_one_claim(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.timequeue.claims.CLAIMED_A_TURN_MAX", 3)
+    monkeypatch.setattr("penstock.timequeue.claimtaking.CLAIMED_A_TURN_MAX", 3)
     monkeypatch.setattr("penstock.timequeue.claims.LOOKED_A_TURN_MAX", 2)
     queue = filled(queues, 20)
     with queue.receiver("r") as receiver:

@@ -29,21 +29,19 @@ from penstock.store import layout as L
 from penstock.store.claimfiles import ClaimFiles
 from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
-from penstock.store.gather import F_INFO, F_NUMBER, F_PLACE, F_SLOT, REFERENCE_WORDS
+from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.store.verdictfiles import KeptAnswer
 from penstock.timequeue.claimhistory import ClaimHistory
+from penstock.timequeue.claimtaking import CLAIMED_A_TURN_MAX, Rows, Taking, size_bytes, spilled_bytes
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX
 from penstock.timequeue.judging import Giving, Judging, ends_otherwise
-from penstock.timequeue.selection import ANY_NUMBER, Selection
+from penstock.timequeue.selection import Selection
 
-CLAIMED_A_TURN_MAX = 2048  # about a millisecond under the lock, compiled
 LOOKED_A_TURN_MAX = 4096
-UNITS_MOST = 1 << 62
 RETRY_S = 0.02
 DUE_COUNTED_MOST = 100_000  # timed messages that are due are counted one by one, up to here
 
 Place: TypeAlias = tuple[int, int]  # slot and number
-Rows: TypeAlias = "array[int]"  # REFERENCE_WORDS words for each message: see store/gather.py
 
 
 class Owner(Giving, Protocol):
@@ -235,130 +233,16 @@ class Receiver:
         if left is not None:
             return left
         self._sweep()
-        while (number := self._turn(self._begin)) == 0:
-            pass
-        self._unreturned = number
-        room_bytes = UNITS_MOST if most_bytes is None else most_bytes
-        rows = self._collect(number, most_rows, room_bytes, selection, at_least_one)
-        while selection is not None and not rows and at_least_one and self._goes_on(selection, most_rows):
-            # What it had found went to others: there may be more behind that.
-            rows = self._collect(number, most_rows, room_bytes, selection, at_least_one)
+        taking = Taking(self._client, self._claiming, self._entry, self._turn, at_least_one=at_least_one)
+        number = self._unreturned = taking.begin()
+        rows = taking.collect(number, most_rows, most_bytes, selection)
         claim = self._keep(number, rows) if rows else None
         self._unreturned = 0
         return claim
 
-    def _collect(
-        self, number: int, most_rows: int, room_bytes: int, selection: Selection | None, at_least_one: bool
-    ) -> Rows:
-        """Turn by turn, what is to be claimed: what comes first, as long as that is wanted, and then what is chosen."""
-        rows: Rows = array("Q")
-        if selection is None or selection.takes_any:
-            room_bytes = self._collect_first(rows, number, most_rows, room_bytes, selection, at_least_one)
-            if selection is None or not self._may_choose(selection):
-                return rows
-        selection.look(most_rows)
-        more = True
-        while more and len(rows) < most_rows * REFERENCE_WORDS:
-            most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
-            empty = at_least_one and not rows
-            part, used_bytes, more = self._turn(self._take_chosen, selection, number, most, room_bytes, empty)
-            rows.extend(part)
-            room_bytes = max(room_bytes - used_bytes, 0)
-        selection.forget_taken()
-        return rows
-
-    def _may_choose(self, selection: Selection) -> bool:
-        """Whether what is wanted may be behind what is not."""
-        return self._claiming.late or not selection.takes_any
-
-    def _goes_on(self, selection: Selection, most_rows: int) -> bool:
-        return self._may_choose(selection) and selection.look(most_rows) > 0
-
-    def _collect_first(
-        self,
-        rows: Rows,
-        number: int,
-        most_rows: int,
-        room_bytes: int,
-        selection: Selection | None,
-        at_least_one: bool,
-    ) -> int:
-        """What comes first goes to ``rows``; the bytes that are left."""
-        more = True
-        while more and len(rows) < most_rows * REFERENCE_WORDS:
-            most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
-            empty = at_least_one and not rows
-            part, used_bytes, more = self._turn(self._take, number, most, room_bytes, empty, selection)
-            rows.extend(part)
-            room_bytes = max(room_bytes - used_bytes, 0)
-        return room_bytes
-
-    def _begin(self) -> int:
-        """The number of the next claim. What others let go of comes back before anything is taken, to keep the order:
-        0 if there is more of it."""
-        client = self._client
-        now_us = client.clock.wall_us()
-        client.advance_rates(now_us)
-        client.table.note(client.index, L.CLIENT_CONSUMES)
-        expired = self._kernel.expire(client.clock.boot_us(), now_us, RETURNED_A_TURN_MAX)
-        if expired + client.return_from_dead() >= RETURNED_A_TURN_MAX:
-            return 0
-        self._claiming.seen(self._entry, now_us)
-        self._kernel.commit()
-        return self._claiming.word(self._entry, L.N_CLAIM) + 1
-
-    def _take(
-        self, number: int, most: int, room_bytes: int, empty: bool, selection: Selection | None
-    ) -> tuple[Rows, int, bool]:
-        """One turn's worth: the references, their bytes on disk, and whether there may be more."""
-        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * most))
-        now_us = self._client.clock.wall_us()
-        due_us, below = (now_us, ANY_NUMBER) if selection is None else (selection.due_us(now_us), selection.below)
-        room = room_bytes // L.UNIT_BYTES
-        count = self._claiming.take(part, most, room, empty, now_us, self._entry, number, due_us, below)
-        del part[count * REFERENCE_WORDS :]
-        used_bytes, spilled = self._used(part)
-        return part, used_bytes, count == most or spilled
-
-    def _take_chosen(
-        self, selection: Selection, number: int, most: int, room_bytes: int, empty: bool
-    ) -> tuple[Rows, int, bool]:
-        """The same, of what a selection has found."""
-        first = selection.taken
-        end = first + min(most, selection.count - first)
-        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * (end - first)))
-        now_us = self._client.clock.wall_us()
-        room = room_bytes // L.UNIT_BYTES
-        chosen = selection.found
-        count = self._claiming.take_chosen(chosen, first, end, part, room, empty, now_us, self._entry, number)
-        looked = selection.taken = self._claiming.looked
-        del part[count * REFERENCE_WORDS :]
-        used_bytes, spilled = self._used(part)
-        return part, used_bytes, looked < selection.count and (looked == end or spilled)
-
-    def _used(self, part: Rows) -> tuple[int, bool]:
-        """Bytes on disk of what was taken last, and whether the last message has a file, which is counted here."""
-        used_bytes = self._claiming.used_units * L.UNIT_BYTES
-        spilled = bool(part) and bool(part[-REFERENCE_WORDS + F_INFO] >> L.FLAGS_SHIFT & L.FLAG_SPILLED)
-        if spilled:
-            used_bytes += self._spilled_bytes(part[-REFERENCE_WORDS])
-        return used_bytes, spilled
-
     def size_bytes(self, claim: Claim) -> int:
         """What the messages of a claim that was just made have on disk together, as ``most_bytes`` counts it."""
-        rows: Rows = claim.references
-        units = sum(place & L.PLACE_MASK for place in rows[F_PLACE::REFERENCE_WORDS])
-        spilled = sum(
-            self._spilled_bytes(rows[index * REFERENCE_WORDS])
-            for index, info in enumerate(rows[F_INFO::REFERENCE_WORDS])
-            if info >> L.FLAGS_SHIFT & L.FLAG_SPILLED
-        )
-        return units * L.UNIT_BYTES + spilled
-
-    def _spilled_bytes(self, slot: int) -> int:
-        place = self._kernel.field(slot, L.S_PLACE)
-        data = self._client.files.read(place >> L.PLACE_SHIFT, place & L.PLACE_MASK)
-        return int(L.SPILL.unpack_from(data, L.RECORD_BYTES + L.RECORD.unpack_from(data)[8])[0])
+        return size_bytes(self._client, claim.references)
 
     def _keep(self, number: int, rows: Rows) -> Claim:
         """Bring a claim to disk, after the records that it speaks of, and bodies of their own: some may have been put
@@ -632,7 +516,7 @@ class Receiver:
             self._kernel.commit()
             return False
         if done < CLAIMED_A_TURN_MAX:
-            claiming.ack_spilled(entry, self._spilled_bytes(slot), now_us)
+            claiming.ack_spilled(entry, spilled_bytes(self._client, slot), now_us)
         return True
 
     def release(self, number: int) -> int:
