@@ -5,10 +5,19 @@ MINUTES ?= 10
 EXAMPLE ?= orders
 export VENV
 
-# What `make test` runs: everything on the compiled core, much of it interpreted as well (.ci/run adds the rest).
+# What `make test` runs: everything on the compiled core, of long searches a part (tests/thoroughness.py), and much of it
+# interpreted as well. .ci/run has the rest.
 TESTS      ?= tests
 TESTS_PURE ?= $(wildcard tests/unit tests/contract tests/fault)
-PYTEST     ?= -q -n logical --dist worksteal
+# About modules that are the same files in both cores, and stand on the interfaces that tests/contract has of both: they
+# run once, on the compiled core if there is one.
+once = $(1:%=tests/$(2)/test_%.py)
+ONCE       := $(call once,copies declared docs doctests examples java macro manager membership,unit) \
+  $(call once,orders_account pipelines policies scripts shop spark_options spark_scripts tracing,unit) \
+  $(call once,macro_queues managers scripts,fault) \
+  $(call once,copies_killed manager_killed pipelines_killed scripts_killed spark_scripts_killed,crash)
+# One more than there are processors: now and then a test waits.
+PYTEST     ?= -q -n $(shell expr $$(nproc) + 1) --dist worksteal
 # Interpreted, on files in memory where there is room for them: on a disk the compiled core has just been tested.
 MEMORY     := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 # Those with Spark run beside no others, in two processes: each of them starts a Spark of its own.
@@ -40,7 +49,8 @@ ifneq ($(TESTS_SPARK),)
 	@$(CORE) && PYTHONPATH=$$core $(PY) -m pytest -q -n 2 --dist worksteal $(TESTS_SPARK)
 endif
 	@echo "penstock: tests, interpreted core"
-	@$(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $(TESTS_PURE)
+	@$(CORE) && once= && if [ "$$core" != "$(SRC)" ]; then once="$(addprefix --ignore=,$(filter-out $(TESTS_PURE),$(ONCE)))"; fi && \
+	  $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) PYTHONPATH=$(SRC) $(PY) -m pytest $(PYTEST) $$once $(TESTS_PURE)
 
 lint:  ## check style, types and the layers of the package
 	$(SETUP) run build lint

@@ -14,6 +14,7 @@ import penstock
 from penstock.store.files import Clock
 from penstock.timequeue import check_queue
 from penstock.timequeue.answers import REPLIES
+from tests.thoroughness import FIRST, STEP
 
 WALL_START_S = 1_700_000_000
 BOOT_START_S = 1_000  # boot and wall time differ, so that a mix-up of the two shows
@@ -27,6 +28,11 @@ os.environ.pop("PYTHONUNBUFFERED", None)  # as users start programs: nobody sees
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: the test damages its queue; it is not checked at the end")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(f"{STEP}={FIRST} kills at the same steps, and searches from the same places")
 
 
 class SimulatedClock(Clock):

@@ -12,8 +12,8 @@ from penstock.store import layout as L
 from penstock.store import rig
 from penstock.timequeue import check_queue
 from tests.snapshot import Snapshot
+from tests.thoroughness import some_of
 
-STEPS_MAX = 20_000  # an operation that never ends would otherwise keep the rig busy for ever
 CHECKED_AGAIN = 4  # after so many kills, what the next client leaves is checked as well as what it finds
 
 FINISHED = 0
@@ -86,14 +86,13 @@ def contents(path: Path, *, check_again: bool = True) -> list[bytes]:
     return bodies
 
 
-def every_step(
-    saved: Snapshot, prepare: Callable, operate: Callable, judge: Callable, *, first: int = 1, stride: int = 1
-) -> int:
-    """Kill at step 1, 2, ... until the operation survives; ``judge(bodies, finished)`` after each. How many steps."""
-    for step in range(first, STEPS_MAX, stride):
+def every_step(saved: Snapshot, prepare: Callable, operate: Callable, judge: Callable, *, stride: int = 1) -> int:
+    """Kill at every step, or each so-many-th, until the operation survives; ``judge(bodies, finished)`` after each. How
+    many steps."""
+    for turn, step in enumerate(some_of(stride)):
         saved.put_back()
         died = killed_at(step, operate, lambda: prepare(saved.path))
-        judge(contents(saved.path, check_again=not died or step % CHECKED_AGAIN == 0), not died)
+        judge(contents(saved.path, check_again=not died or turn % CHECKED_AGAIN == 0), not died)
         if not died:
             return step
     raise AssertionError("the operation has no end")

@@ -15,8 +15,9 @@ from penstock import NoAnswer
 from penstock.scripts import App, Context, ScriptMessage
 from penstock.scripts.context import TIMER
 from penstock.timequeue import check_queue
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.crash.rig import in_child, killed_at
 from tests.snapshot import Snapshot
+from tests.thoroughness import STEPS_MAX, some_of
 
 SMALL: dict[str, Any] = {"depth": 32, "data_bytes": 32 << 10, "durability": "relaxed"}
 
@@ -148,7 +149,7 @@ class Shop:
 
 def kill_at_steps(shop: Working, every: int, work: Any, prepare: Any, *, least: int) -> None:
     """Whoever works is killed at each so many-th of its steps, and the next one finishes."""
-    for step in range(1, STEPS_MAX, every):
+    for step in some_of(every):
         shop.begun.put_back()
         died = killed_at(step, work, prepare)
         assert in_child(shop.finish) == 0

@@ -15,15 +15,15 @@ import penstock
 from penstock import GivenUp, NoAnswer
 from penstock.timequeue import check_queue
 from penstock.timequeue.answers import REPLIES
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.crash.rig import in_child, killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL
+from tests.thoroughness import IN_FULL, some_of
 
 OPTIONS = {"slots": 24, "data_bytes": 32 << 10, "dedup_entries": 64}
 # Each answer is a get, a put with a dedup id and an ack, which are killed at every step elsewhere: it is the order of
 # them that counts here. So is a dead letter a move.
-ANSWER_EVERY = 3 if IN_FULL else 13
-SYNCED_EVERY = 7 if IN_FULL else 41
+ANSWER_EVERY = 3 if IN_FULL else 29
+SYNCED_EVERY = 7 if IN_FULL else 83
 LETTER_EVERY = 11 if IN_FULL else 61
 ASK_EVERY = 5 if IN_FULL else 41
 
@@ -88,7 +88,7 @@ def test_whoever_is_killed_while_it_answers_the_asker_gets_one_answer(name: str,
     wanted = {replies: "yes", acknowledges: None}.get(work, question) if model == "two-way" else question
     every = ANSWER_EVERY if durability == "relaxed" else SYNCED_EVERY
     answered_before = 0
-    for step in range(1 + len(name) % every, STEPS_MAX, every):
+    for step in some_of(every):
         saved.put_back()
         died = killed_at(step, work, lambda: opened(saved.path))
         assert not check_queue(saved.path) and not check_queue(saved.path / REPLIES)
@@ -118,7 +118,7 @@ def test_whoever_is_killed_while_it_gives_a_question_up_the_asker_is_told_once(f
     penstock.create(folder / "queue.dead", **OPTIONS).close()
     assert in_child(lambda: delivered(saved.path)) == 0
     snapshots = [Snapshot(saved.path), Snapshot(folder / "queue.dead")]
-    for step in range(1, STEPS_MAX, LETTER_EVERY):
+    for step in some_of(LETTER_EVERY):
         for each in snapshots:
             each.put_back()
         died = killed_at(step, fails, lambda: opened(saved.path))
@@ -147,7 +147,7 @@ def test_whoever_is_killed_while_it_asks_the_question_is_there_or_not(folder: Pa
         with contextlib.suppress(NoAnswer):
             queue.put("?", model="two-way", timeout=0)
 
-    for step in range(1, STEPS_MAX, ASK_EVERY):
+    for step in some_of(ASK_EVERY):
         saved.put_back()
         for left in (*saved.path.glob(REPLIES), *saved.path.glob(f".{REPLIES}.*")):
             remove(left)

@@ -13,9 +13,9 @@ import penstock
 from penstock.store.gather import F_NUMBER, REFERENCE_WORDS
 from penstock.timequeue import check_queue
 from penstock.timequeue.claims import Receiver
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.crash.rig import in_child, killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import KILLED_AT_EVERY
+from tests.thoroughness import KILLED_AT_EVERY, STEPS_MAX, some_of
 
 NAME = "report"
 STRIDE = 7  # of the steps of an operation after which the repair is killed, too
@@ -121,7 +121,7 @@ def is_claimed_in_part(found: Found, before: Found, after: Found) -> bool:
 def test_killed_at_every_store_and_effect(name: str, saved: Snapshot) -> None:
     prepare, operate = OPERATIONS[name]
     before, after = outcome(saved, prepare, operate)
-    for step in range(1 + len(name) % KILLED_AT_EVERY, STEPS_MAX, KILLED_AT_EVERY):
+    for step in some_of(KILLED_AT_EVERY):
         saved.put_back()
         died = killed_at(step, operate, lambda: prepare(saved.path))
         found = look(saved.path)

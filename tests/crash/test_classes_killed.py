@@ -10,7 +10,7 @@ import penstock
 from tests.crash.rig import contents, every_step, in_child, killed_at
 from tests.crash.test_kill_at_every_store import opened, outcome
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import KILLED_AT_EVERY
+from tests.thoroughness import KILLED_AT_EVERY, some_of
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
@@ -100,8 +100,7 @@ def test_killed_at_every_store_an_operation_on_classes_is_done_or_not_done(name:
     def judge(bodies: list[bytes], finished: bool) -> None:
         assert bodies == after or (bodies == before and not finished)
 
-    first = 1 + len(name) % KILLED_AT_EVERY
-    assert every_step(saved, prepare, operate, judge, first=first, stride=KILLED_AT_EVERY) > 5
+    assert every_step(saved, prepare, operate, judge, stride=KILLED_AT_EVERY) > 5
 
 
 def test_killed_at_every_store_a_purge_is_done_for_some(saved: Snapshot) -> None:
@@ -143,7 +142,7 @@ def test_a_receiver_killed_at_every_store_leaves_whole_trees(name: str, saved: S
             assert counted == sum(message.key is not None for message in queue.browse())
             seen.append(len(there))
 
-    for step in range(1, 20_000, 3 * KILLED_AT_EVERY):
+    for step in some_of(3 * KILLED_AT_EVERY):
         saved.put_back()
         died = killed_at(step, operate, lambda: prepare(saved.path))
         judge(saved.path)

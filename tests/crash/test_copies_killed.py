@@ -12,9 +12,9 @@ import pytest
 import penstock
 from penstock import MacroQueue, QueueManager
 from penstock.manager.copies import Copies, Decision, Place, kept
-from tests.crash.rig import STEPS_MAX, contents, killed_at
+from tests.crash.rig import contents, killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL
+from tests.thoroughness import IN_FULL, STEPS_MAX, some_of
 
 MEMBERS = ["a", "b", "c"]
 BEFORE = [b"before"]
@@ -92,7 +92,7 @@ def completed(root: Path) -> list[list[bytes]]:
 @pytest.mark.parametrize("durability", ["commit", "relaxed"])
 def test_killed_anywhere_all_members_have_a_copy_or_none(durability: str, saved: Saved) -> None:
     outcomes = set()
-    for step in range(1, STEPS_MAX, STRIDE):
+    for step in some_of(STRIDE):
         root = saved.restored()
         died = killed_at(step, copy(durability), lambda: root)  # noqa: B023
         found = completed(root)

@@ -16,7 +16,7 @@ from tests.columns import columns
 from tests.crash.rig import CHECKED_AGAIN, contents, every_step, in_child, killed_at
 from tests.pipes import Pipe
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import EACH, KILLED_AT_EVERY
+from tests.thoroughness import EACH, KILLED_AT_EVERY, some_of
 
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
@@ -192,7 +192,7 @@ def test_killed_at_every_store_an_operation_is_done_or_not_done(name: str, saved
         assert bodies == after or (bodies == before and not finished)
 
     stride = 1 if penstock.compiled and name in BASIC else EACH
-    assert every_step(saved, prepare, operate, judge, first=1 + len(name) % stride, stride=stride) > 5
+    assert every_step(saved, prepare, operate, judge, stride=stride) > 5
 
 
 @pytest.mark.parametrize("name", PARTIAL)
@@ -213,15 +213,15 @@ def test_killed_at_every_store_work_on_many_is_done_for_some_of_them(name: str, 
 def test_the_process_that_repairs_may_be_killed_at_every_store_too(name: str, saved: Snapshot) -> None:
     (prepare, operate), stride = REPAIRED[name]
     before, after = outcome(saved, prepare, operate)
-    for step in range(3, 2000, stride):
+    for step in some_of(stride, 2000):
         saved.put_back()
         if not killed_at(step, operate, lambda: prepare(saved.path)):
             return
         left = Snapshot(saved.path)
-        for repair_step in range(1 + step % KILLED_AT_EVERY, 2000, KILLED_AT_EVERY):
+        for turn, repair_step in enumerate(some_of(KILLED_AT_EVERY, 2000)):
             left.put_back()
             died = killed_at(repair_step, lambda path: penstock.open(path, busy_s=2).get_many(1), lambda: saved.path)
-            again = not died or repair_step // KILLED_AT_EVERY % CHECKED_AGAIN == 0
+            again = not died or turn % CHECKED_AGAIN == 0
             assert contents(left.path, check_again=again) in (before, after)
             if not died:
                 break

@@ -12,8 +12,9 @@ import penstock
 from penstock.manager import QueueManager, State
 from penstock.manager.declared import parse, perform, plan
 from penstock.timequeue import check_queue
-from tests.crash.rig import STEPS_MAX, killed_at
+from tests.crash.rig import killed_at
 from tests.snapshot import FAST
+from tests.thoroughness import STEPS_MAX
 
 SMALL: dict[str, Any] = {"depth": 20, "data_bytes": 16 << 10, "durability": "relaxed", "spill_bytes": 500}
 OWN_FILES = {"manager.json", "manager.lock", "manager.changes"}

@@ -29,7 +29,7 @@ from penstock.spark.pipelines.tasks import Finish, column_of
 from tests.spark.fakepipeline import FakePipeline, rows_of
 from tests.spark.fakespark import Rows, Tasks
 
-EVERY = 11 if IN_FULL else 97
+EVERY = 11 if IN_FULL else 199
 AGAIN_EVERY = 401 if IN_FULL else 1301
 SECOND_EVERY = 211 if IN_FULL else 997
 

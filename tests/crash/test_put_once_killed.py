@@ -10,9 +10,9 @@ import pytest
 import penstock
 from penstock.timequeue import check_queue
 from tests.columns import columns
-from tests.crash.rig import STEPS_MAX, contents, in_child, killed_at
+from tests.crash.rig import contents, in_child, killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import KILLED_AT_EVERY
+from tests.thoroughness import KILLED_AT_EVERY, STEPS_MAX, some_of
 
 NAME = "query"
 STRIDE = 7  # of the steps of an attempt after which the next one is killed, too
@@ -95,13 +95,13 @@ def test_killed_at_every_store_and_effect(name: str, saved: Snapshot) -> None:
     before = look(saved.path)
     after = (before[0] + bodies, number)
     seen = set()
-    for step in range(1, STEPS_MAX, max(stride, KILLED_AT_EVERY)):
+    for turn, step in enumerate(some_of(max(stride, KILLED_AT_EVERY))):
         saved.put_back()
         died = killed_at(step, operate, prepared)
         found = look(saved.path)
         assert found == after or (died and (found == before or found == (before[0], None))), step
         seen.add(found == after)
-        if step // KILLED_AT_EVERY % 3 == 0:
+        if turn % 3 == 0:
             with penstock.open(saved.path, busy_s=2) as queue:
                 ids = queue.put_once(NAME, number, bodies, durability=durability)
                 assert (ids is None) == (found == after)

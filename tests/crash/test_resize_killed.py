@@ -13,14 +13,14 @@ import pytest
 import penstock
 from penstock.store import resizing, rig
 from penstock.timequeue import check_queue, repair_queue, resize_queue
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.crash.rig import in_child, killed_at
 from tests.snapshot import FAST
-from tests.thoroughness import IN_FULL, KILLED_AT_EVERY
+from tests.thoroughness import IN_FULL, KILLED_AT_EVERY, STEPS_MAX, some_of
 
 pytestmark = pytest.mark.timeout(600)
 
 OLD = (60, 64 << 10)
-PRIVATE_STRIDE = 5 if IN_FULL else 23  # of steps in private memory
+PRIVATE_STRIDE = 5 if IN_FULL else 41  # of steps in private memory
 DECIDING = 30  # steps at the end
 FAR = 4_000_000_000.0  # epoch seconds, long after any run
 
@@ -131,7 +131,7 @@ def killed_steps(path: Path, slots: int | None, data_bytes: int | None) -> tuple
     assert in_child(count) == 0
     steps = int((path.parent / "steps").read_text())
     deciding = max(steps - DECIDING, 1)
-    return list(range(1, deciding, PRIVATE_STRIDE)), list(range(deciding, steps + 2))
+    return list(some_of(PRIVATE_STRIDE, deciding)), list(range(deciding, steps + 2))
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -166,7 +166,7 @@ def test_killed_at_every_effect_of_a_resize(name: str, folder: Path) -> None:
 
 def test_killed_at_every_step_of_all_that_a_resize_does(folder: Path) -> None:
     """Also while it settles what the dead left, which is some hundred stores: every seventh of them."""
-    for step in range(1, STEPS_MAX, 7 * KILLED_AT_EVERY):
+    for step in some_of(7 * KILLED_AT_EVERY):
         path = folder / f"queue{step}"
         fill(path)
         sizes, before = picture(path)

@@ -13,13 +13,14 @@ import pytest
 import penstock
 from penstock import Draft
 from penstock.timequeue import check_queue
-from tests.crash.rig import STEPS_MAX, contents, in_child, killed_at
+from tests.crash.rig import contents, in_child, killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL, KILLED_AT_EVERY
+from tests.thoroughness import IN_FULL, KILLED_AT_EVERY, STEPS_MAX, some_of
 
 STRIDE = 5  # of the steps after which the next one is killed, too
 # Three messages are moved one after the other: what is passed over in one is hit in another.
-MOVE_STRIDE = 7 if IN_FULL else 16
+MOVE_STRIDE = 7 if IN_FULL else 29
+BETWEEN_STRIDE = 28 if IN_FULL else 64  # of steps at which a message is in both queues for a while
 OPTIONS = {"slots": 24, "data_bytes": 32 << 10, "spill_bytes": 3000, "dedup_entries": 64}
 
 
@@ -58,11 +59,11 @@ def made(path: Path) -> Snapshot:
 def test_a_put_that_was_killed_and_is_repeated_is_there_once(name: str, folder: Path) -> None:
     put, new = PUTS[name]
     saved = made(folder / "queue")
-    for step in range(1 + len(name) % KILLED_AT_EVERY, STEPS_MAX, KILLED_AT_EVERY):
+    for turn, step in enumerate(some_of(KILLED_AT_EVERY)):
         saved.put_back()
         died = killed_at(step, put, lambda: opened(saved.path))
         assert contents(saved.path) in ([b"here"], [b"here", *new])
-        if step // KILLED_AT_EVERY % STRIDE == 0:
+        if turn % STRIDE == 0:
             for again in range(step % 13, STEPS_MAX, 13):
                 if not killed_at(again or 1, put, lambda: opened(saved.path)):
                     break
@@ -84,7 +85,7 @@ def test_taken_and_acknowledged_it_is_still_known(folder: Path) -> None:
         queue.put(b"new", dedup_id="a", durability="relaxed")
         queue.ack_many(queue.get_many(5))
 
-    for step in range(1, STEPS_MAX, KILLED_AT_EVERY):
+    for step in some_of(KILLED_AT_EVERY):
         saved.put_back()
         died = killed_at(step, work, lambda: opened(saved.path))
         before = contents(saved.path)
@@ -183,7 +184,7 @@ def drained(path: Path) -> list[bytes]:
 def test_a_move_that_was_killed_and_is_left_alone_delivers_once(work: Callable[[Path], object], folder: Path) -> None:
     """Whichever of the two queues somebody receives from first."""
     pair = Pair(folder, target="other")
-    for turn, step in enumerate(range(2, STEPS_MAX, MOVE_STRIDE)):
+    for turn, step in enumerate(some_of(MOVE_STRIDE)):
         pair.put_back()
         died = killed_at(step, work, lambda: pair.source)  # type: ignore[arg-type]
         order = [pair.source, pair.target] if turn % 2 else [pair.target, pair.source, pair.target]
@@ -242,7 +243,7 @@ def test_what_was_killed_on_its_way_to_the_dead_letters_is_there_once_when_it_is
     assert in_child(lambda: delivered(pair.source)) == 0
     pair.saved[0] = Snapshot(pair.source)
     in_both = 0
-    for step in range(1, STEPS_MAX, 4 * MOVE_STRIDE):
+    for step in range(1, STEPS_MAX, BETWEEN_STRIDE):
         pair.put_back()
         died = killed_at(step, fails, lambda: pair.source)  # type: ignore[arg-type]
         source, target = pair.bodies()

@@ -15,14 +15,14 @@ from penstock.scripts import Worker
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
 from penstock.store import rig
-from tests.crash.rig import STEPS_MAX, in_child
+from tests.crash.rig import in_child
 from tests.crash.scripted import Shop, app, kill_at_steps, kill_two
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL
+from tests.thoroughness import IN_FULL, STEPS_MAX
 
 # Gets, puts and acknowledgements are killed at every step elsewhere: here it is their order that counts, and that of
 # the transactions between them.
-EVERY = 17 if IN_FULL else 59
+EVERY = 17 if IN_FULL else 101
 AGAIN_EVERY = 301 if IN_FULL else 701
 SECOND_EVERY = 151 if IN_FULL else 499
 

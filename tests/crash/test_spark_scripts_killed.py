@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from penstock.spark.scripting.place import Place
 from tests.spark.fakespark import FakeSpark
 
-EVERY = 29 if IN_FULL else 149
+EVERY = 29 if IN_FULL else 251
 AGAIN_EVERY = 401 if IN_FULL else 1301
 SECOND_EVERY = 211 if IN_FULL else 997
 

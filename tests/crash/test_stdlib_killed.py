@@ -16,13 +16,13 @@ import pytest
 from penstock import stdlib
 from penstock.store import layout as L
 from penstock.timequeue import check_queue
-from tests.crash.rig import STEPS_MAX, killed_at
+from tests.crash.rig import killed_at
 from tests.fault.processes import Child
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL
+from tests.thoroughness import IN_FULL, some_of
 
 # What a call does in the kernel is killed at every store elsewhere (test_kill_at_every_store.py): some steps will do.
-STRIDE = 1 if IN_FULL else 7
+STRIDE = 1 if IN_FULL else 13
 LONG_STRIDE = 3 * STRIDE  # of calls one after the other, and of those with three processes
 MAXSIZE = 5
 LARGE = b"n" * 5000  # a file of its own
@@ -174,7 +174,7 @@ OPERATIONS: dict[str, Way] = {
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_killed_at_every_step_a_call_is_done_or_not_done(name: str, saved: Snapshot) -> None:
     prepare, operate, allowed = OPERATIONS[name]
-    for step in range(1, STEPS_MAX, LONG_STRIDE if allowed is REST else STRIDE):
+    for step in some_of(LONG_STRIDE if allowed is REST else STRIDE):
         saved.put_back()
         died = killed_at(step, operate, lambda: prepare(saved.path))
         found = left_behind(saved.path)
@@ -186,7 +186,7 @@ def test_killed_at_every_step_a_call_is_done_or_not_done(name: str, saved: Snaps
 
 def test_a_queue_whose_maker_was_killed_is_made_by_the_next_one() -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-stdlib-", dir=FAST) as folder:
-        for step in range(1, STEPS_MAX, STRIDE):
+        for step in some_of(STRIDE):
             path = Path(folder) / f"queue {step}"
             died = killed_at(step, lambda path: made(path).put(NEW), lambda: path)  # noqa: B023
             with made(path) as queue:
@@ -212,7 +212,7 @@ SHUTDOWNS: dict[str, tuple[Callable[[Path], Tasks], Callable[[Tasks], object], b
 def test_killed_at_every_step_a_shutdown_holds_for_the_others_or_was_none(name: str, saved: Snapshot) -> None:
     prepare, operate, immediate = SHUTDOWNS[name]
     in_hand = ITEMS[:1] if prepare is not opened else []
-    for step in range(1, STEPS_MAX, STRIDE):
+    for step in some_of(STRIDE):
         saved.put_back()
         with opened(saved.path) as survivor:
             died = killed_at(step, operate, lambda: prepare(saved.path))
@@ -270,7 +270,7 @@ BESIDE: dict[str, tuple[Callable[[Path], Tasks], Callable[[Tasks], object]]] = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_put_and_a_join_that_wait_return_whoever_is_killed_beside_them(name: str, saved: Snapshot) -> None:
     prepare, operate = BESIDE[name]
-    for step in range(1, STEPS_MAX, LONG_STRIDE):
+    for step in some_of(LONG_STRIDE):
         saved.put_back()
         waiting = Child(waits, saved.path)
         try:
@@ -322,7 +322,7 @@ def waits_for_an_item(say: Callable[[object], None], path: Path) -> None:
 @pytest.mark.parametrize("name", ["put", "put, durable", "put of a large item"])
 def test_a_get_that_waits_has_the_next_item_whoever_is_killed_beside_it(name: str, saved: Snapshot) -> None:
     prepare, operate, (_, (*_, new)) = OPERATIONS[name]
-    for step in range(1, STEPS_MAX, LONG_STRIDE):
+    for step in some_of(LONG_STRIDE):
         saved.put_back()
         waiting = Child(waits_for_an_item, saved.path)
         try:

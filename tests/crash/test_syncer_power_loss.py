@@ -18,9 +18,9 @@ from penstock.timequeue import check_queue
 from penstock.timequeue.syncer import QueueSyncer
 from tests.crash.storage import MODES, NOTHING, SECTORS, Disk
 from tests.snapshot import FAST
-from tests.thoroughness import THOROUGH
+from tests.thoroughness import IN_FULL
 
-LOSSES = 150 if THOROUGH else 40
+LOSSES = 150 if IN_FULL else 40
 
 
 @pytest.fixture

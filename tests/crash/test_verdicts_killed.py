@@ -16,15 +16,15 @@ from penstock.timequeue import check_queue
 from penstock.timequeue.answers import REPLIES
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.verdicts import Answered, Dead, Failed, Verdict, note
-from tests.crash.rig import STEPS_MAX, in_child, killed_at
+from tests.crash.rig import in_child, killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import EACH, IN_FULL
+from tests.thoroughness import EACH, IN_FULL, STEPS_MAX
 
 NAME = "query"
 OPTIONS = {"slots": 24, "data_bytes": 32 << 10, "spill_bytes": 3000, "dedup_entries": 64, "durability": "relaxed"}
 CLAIMED = 7  # in the first claim; one more is in the second
 DELAY_S = 1000.0
-COMMIT_EVERY = 3 if IN_FULL else 19  # two moves, an answer and some acks: what is passed over in one is hit in another
+COMMIT_EVERY = 3 if IN_FULL else 29  # two moves, an answer and some acks: what is passed over in one is hit in another
 AGAIN_EVERY = 5  # of these, so often whoever finishes it is killed, too
 
 

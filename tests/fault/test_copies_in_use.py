@@ -14,13 +14,13 @@ import pytest
 import penstock
 from tests.conftest import assert_whole
 from tests.fault.processes import PATIENCE_S, Child
-from tests.thoroughness import THOROUGH
+from tests.thoroughness import IN_FULL
 
 Start = Callable[..., Child]
 
 BATCH = 7  # a prime: batches straddle every other rhythm
 LARGE_EVERY = 11  # such a member has a file of its own
-COPIES = 4 if THOROUGH else 2
+COPIES = 4 if IN_FULL else 2
 MONTH_S = 30 * 86_400.0
 STAYING = 30  # batches of each producer with members for next month: whatever the others do, these are in every copy
 STAYS = 3  # so many of each

@@ -26,7 +26,7 @@ from penstock.store.files import CLIENTS, KERNEL, ClientBytes
 from penstock.timequeue import check_queue, repair_queue
 from tests.pipes import Pipe
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import THOROUGH
+from tests.thoroughness import IN_FULL
 
 KINDS = (rig.OPEN, rig.ALLOCATE, rig.WRITE, rig.SYNC, rig.LOCK, rig.RENAME, rig.UNLINK)
 CODES = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.ENOLCK)
@@ -199,8 +199,8 @@ def every_fault(kind: str, run: Callable[[Failing, str], None]) -> None:
 
 
 def errors(kind: str) -> list[tuple[int, bool]]:
-    """Error numbers, each once and for good. Interpreted, some of them will do: it is the same code."""
-    if THOROUGH:
+    """Error numbers, each once and for good; in `make test` some of them."""
+    if IN_FULL:
         return list(itertools.product(CODES, (False, True)))
     return [(USUAL.get(kind, errno.EIO), False), (errno.EIO, True), (errno.EINTR, False)]
 

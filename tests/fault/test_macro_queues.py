@@ -19,7 +19,7 @@ import pytest
 from penstock import MacroQueue, QueueBusy, QueueFull, QueueManager
 from penstock.store.watching import Watches
 from tests.fault.processes import Child, hold_and_fork
-from tests.thoroughness import THOROUGH
+from tests.thoroughness import IN_FULL
 
 Start = Callable[..., Child]
 PROMPT_S = 0.9  # who is not woken looks after a second
@@ -50,7 +50,7 @@ def put(root: Path, name: str, **options: Any) -> None:
         member.put(time.monotonic() + options.get("delay", 0), **options)
 
 
-@pytest.mark.parametrize("count", [1, 10, 100 if THOROUGH else 30])
+@pytest.mark.parametrize("count", [1, 10, 100 if IN_FULL else 30])
 def test_a_blocked_consumer_is_woken_by_any_of_many_members(tmp_path: Path, start: Start, count: int) -> None:
     names = make(tmp_path, count)
     chosen = [names[0], names[-1], names[count // 2], names[0]]

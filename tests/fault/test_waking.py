@@ -20,7 +20,7 @@ from penstock.timequeue.leases import Wanted, wanted
 from penstock.timequeue.puts import entry
 from tests.conftest import Queues, SimulatedClock
 from tests.fault.processes import Child
-from tests.thoroughness import THOROUGH
+from tests.thoroughness import IN_FULL
 
 Start = Callable[..., Child]
 
@@ -359,7 +359,7 @@ SENDERS = {
 def test_no_schedule_of_arm_check_and_sleep_forgets_a_receiver(
     queue: Queues, clock: SimulatedClock, receivers: int, jobs: list[tuple[str, ...]], stay: bool
 ) -> None:
-    naps_of = {1: 1, 2: 1 if THOROUGH else 0}
+    naps_of = {1: 1, 2: 1 if IN_FULL else 0}
     actors = _receivers(receivers, naps=naps_of.get(receivers, 0)) + _senders(*jobs)
     held = sum(each.count("release") for each in jobs)
     states, quiet = _follow_every_schedule(World(queue, clock, actors, stay=stay, full=held))
@@ -383,7 +383,7 @@ CHOOSERS = {
 def test_no_schedule_forgets_a_receiver_that_chooses(queue: Queues, clock: SimulatedClock, name: str) -> None:
     """Who takes one goes: what is left then is for those that are left, if they want it."""
     wants, jobs = CHOOSERS[name]
-    naps = 1 if len(wants) < 3 and THOROUGH else 0
+    naps = 1 if len(wants) < 3 and IN_FULL else 0
     actors = [Actor("receiver", "look", naps=naps, wants=want) for want in wants] + _senders(*jobs)
     states, quiet = _follow_every_schedule(World(queue, clock, actors, stay=False, full=0))
     assert quiet > 0

@@ -23,6 +23,7 @@ from penstock import LeaseLost, QueueFull
 from penstock.store import layout as L
 from tests.conftest import WALL_START_S, SimulatedClock, assert_whole
 from tests.pipes import Pipe
+from tests.thoroughness import IN_FULL
 
 CLIENTS_MAX = 4
 CHECKED_EVERY = 12  # steps; a check reads the whole queue
@@ -537,7 +538,7 @@ class Roomy(QueueAgainstModel):
 
 
 bounded = settings(
-    max_examples=200,
+    max_examples=200 if IN_FULL else 60,
     stateful_step_count=50,
     deadline=None,
     print_blob=True,

@@ -15,6 +15,7 @@ import penstock
 from penstock import Backoff, LeaseLost, QueueFull
 from tests.conftest import SimulatedClock, assert_whole
 from tests.model.test_queue_against_model import MEMORY
+from tests.thoroughness import IN_FULL
 
 SLOTS = 16
 LEASE_US = 10_000_000
@@ -255,7 +256,7 @@ class Retries(RuleBasedStateMachine):
 
 TestRetries = Retries.TestCase
 TestRetries.settings = settings(
-    max_examples=100,
+    max_examples=100 if IN_FULL else 40,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

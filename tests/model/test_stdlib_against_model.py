@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock import stdlib
 from tests.conftest import assert_whole
 from tests.model.test_queue_against_model import MEMORY
+from tests.thoroughness import IN_FULL
 
 MAXSIZE = 4
 PROCESSES_MAX = 3
@@ -197,7 +198,7 @@ class StdlibAgainstModel(RuleBasedStateMachine):
 
 TestStdlib = pytest.mark.timeout(400)(StdlibAgainstModel.TestCase)
 TestStdlib.settings = settings(
-    max_examples=60,
+    max_examples=60 if IN_FULL else 30,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

@@ -13,15 +13,15 @@ import pytest
 
 import penstock
 from penstock.timequeue import check_queue
-from tests.crash.rig import STEPS_MAX, killed_at
+from tests.crash.rig import killed_at
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL
+from tests.thoroughness import IN_FULL, some_of
 
 pytest.importorskip("pyspark")
 from tests.spark.queries import Query
 
 NAMES = ("a", "b", "c")
-KILLED_AT_EVERY = 7 if IN_FULL else 29
+KILLED_AT_EVERY = 7 if IN_FULL else 61
 pytestmark = pytest.mark.timeout(1800 if IN_FULL else 300)
 
 
@@ -106,7 +106,7 @@ def life() -> Iterator[Life]:
 
 def test_killed_at_the_steps_of_a_batch_every_message_is_given_once(life: Life) -> None:
     expected = sorted(f"{name}{i}".encode() for name in NAMES for i in range(5))
-    for step in range(1, STEPS_MAX, KILLED_AT_EVERY):
+    for step in some_of(KILLED_AT_EVERY):
         life.put_back()
         died = killed_at(step, life.work, life.begin)  # type: ignore[arg-type]
         assert life.again() == expected, step

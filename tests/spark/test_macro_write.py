@@ -17,10 +17,10 @@ import pytest
 import penstock
 from penstock.errors import PublisherBusy, QueueFull, QueueInactive, WrongRelationship
 from tests.conftest import Queues
-from tests.crash.rig import STEPS_MAX, killed_at
+from tests.crash.rig import killed_at
 from tests.fault.processes import Child, hold_and_fork
 from tests.snapshot import FAST, Snapshot
-from tests.thoroughness import IN_FULL
+from tests.thoroughness import IN_FULL, some_of
 
 pytest.importorskip("pyspark")
 import pyarrow as pa
@@ -287,7 +287,7 @@ def test_a_batch_whose_member_is_gone_is_not_put_elsewhere(macro: Any, tmp_path:
 
 # ---------------------------------------------------------------- killed on the way
 
-KILLED_AT_EVERY = 9 if IN_FULL else 37
+KILLED_AT_EVERY = 9 if IN_FULL else 73
 
 
 @pytest.fixture(scope="module")
@@ -312,7 +312,7 @@ def test_killed_at_the_steps_of_a_commit_the_batch_is_put_once(
     aside = tmp_path / "macro"
     shutil.copytree(root / producing, aside)
     expected = [0, 2, 0] if producing == "round-robin" else [2, 2, 2]
-    for step in range(1, STEPS_MAX, KILLED_AT_EVERY):
+    for step in some_of(KILLED_AT_EVERY):
         for snapshot in queues:
             snapshot.put_back()
         shutil.rmtree(root / producing)
