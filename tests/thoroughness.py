@@ -22,7 +22,7 @@ _ASKED = bool(os.environ.get("PENSTOCK_THOROUGH"))
 IN_FULL = penstock.compiled and _ASKED
 # Each kill takes tens of milliseconds.
 EACH = 1 if IN_FULL else 7
-KILLED_AT_EVERY = 3 if IN_FULL else 23
+KILLED_AT_EVERY = 2 if IN_FULL else 23
 # The first of the processes of a run draws it for all of them.
 FIRST = int(os.environ.setdefault(STEP, str(random.randrange(100_000))))
 
