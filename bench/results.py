@@ -187,13 +187,19 @@ class Results:
             )
         if self.memory:
             peak = Figure.of([self.memory["peak_bytes"]])
-            found.append(_judge(Target("k", None, MEMORY_TARGET_BYTES, at_least=False), "RssAnon", None, peak))
+            found.append(
+                _judge(Target("k", None, MEMORY_TARGET_BYTES, at_least=False), "memory of its own", None, peak)
+            )
         for name, (_, _, ratio, _) in self.restores.items():
             target = Target("o", "reading", RESTORE_TARGET, at_least=False)
             found.append(_judge(target, f"restore: {name}", None, ratio))
         if self.restores:
             most = Figure.of([max(anonymous for *_, anonymous in self.restores.values())])
-            found.append(_judge(Target("o", None, RESTORE_TARGET_BYTES, at_least=False), "RssAnon", None, most))
+            found.append(
+                _judge(
+                    Target("o", None, RESTORE_TARGET_BYTES, at_least=False), "restore: memory of its own", None, most
+                )
+            )
         return found
 
     def _verdict(self, target: Target, body_bytes: int) -> list[Verdict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -34,6 +35,18 @@ def test_every_command_has_help_with_examples_and_json(run: Run, name: str) -> N
     assert "Examples:" in text
     assert f"$ penstock {name}" in text or f"| penstock {name}" in text
     assert "--json" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_breaks_lines_only_where_a_terminal_does(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    width = 70
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", width)
+    said = run(name, "--help").stdout.split("Usage:")[1].split("╭")[0].splitlines()
+    lines = [line.strip() for line in said]
+    for line, following in itertools.pairwise(lines[2:]):
+        if line and following:
+            assert len(line) + 1 + len(following.split()[0]) > width - 2, (line, following)
 
 
 def test_help_lists_every_command_and_every_exit_code(run: Run) -> None:

@@ -20,29 +20,7 @@ from bench import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/penstock"
-PAGES = [
-    "README.md",
-    "docs/architecture.md",
-    "docs/asking.md",
-    "docs/cli.md",
-    "docs/console.md",
-    "docs/consumers.md",
-    "docs/format.md",
-    "docs/guarantees.md",
-    "docs/history.md",
-    "docs/macro.md",
-    "docs/manager.md",
-    "docs/metrics.md",
-    "docs/performance.md",
-    "docs/pipelines.md",
-    "docs/scripts-on-spark.md",
-    "docs/scripts.md",
-    "docs/selecting.md",
-    "docs/spark.md",
-    "docs/statistics.md",
-    "docs/stdlib.md",
-    "docs/sync.md",
-]
+PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 README = TEXTS["README.md"]
 
@@ -179,6 +157,53 @@ def test_the_examples_of_asking_run(path: Path, capsys: Any) -> None:
         names = {"q": q, "message_id": q.put("?", model="one-way")}
         exec(later, names)
         assert not names["handle"].done()
+
+
+def test_the_example_of_large_bodies_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = os.urandom(300_000)
+    (tmp_path / "debian.iso").write_bytes(data)
+    (example,) = _blocks(TEXTS["docs/large-bodies.md"], "python")
+    assert "20 << 30" in example
+    names: dict[str, Any] = {}
+    exec(example.replace("20 << 30", "1 << 20"), names)  # as large a queue would take a while to make
+    assert (tmp_path / "copy.iso").read_bytes() == data
+    assert names["q"].stats().acks == 1
+    names["q"].close()
+
+
+def test_the_examples_of_retries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    failing = []
+
+    class OrderError(Exception): ...
+
+    def handle(body: Any) -> None:
+        failing.append(body)
+        raise OrderError(body)
+
+    first, dead, once = _blocks(TEXTS["docs/retries.md"], "python")
+    create, loop, redrive = first.strip().split("\n\n")
+    names: dict[str, Any] = {"penstock": penstock, "handle": handle, "OrderError": OrderError}
+    exec(create, names)
+    q = names["q"]
+    q.put("a", max_attempts=1, type="order")
+    q.put("b", max_attempts=1)
+    exec(loop, names)
+    assert failing == ["a", "b"] and q.qsize() == 0
+    exec(redrive, names)
+    assert q.qsize() == 2
+    q.purge()
+    q.put("a", max_attempts=1, type="order")
+    exec(loop, names)
+    q.put("no such customer")
+    exec(dead, {**names, "message": q.get(timeout=5), "error": KeyError(7)})
+    assert " max_attempts OrderError: a 1 " in capsys.readouterr().out
+    assert [message.body for message in q.browse()] == ["a"]
+    assert [letter.reason for letter in q.dead_letters().browse()] == ["no such customer"]
+    exec(once, {"q": q, "body": "once"})
+    assert q.qsize() == 2
+    q.close()
 
 
 def test_the_examples_of_types_keys_and_groups_run(path: Path, capsys: Any) -> None:

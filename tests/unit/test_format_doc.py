@@ -342,6 +342,7 @@ def test_the_directory_holds_what_is_documented(path: Path) -> None:
         "history",
         "moves",
         "published",
+        "replies",
         "session",
         "staging",
         "resize.json",

@@ -1,4 +1,5 @@
-"""The command line, ``penstock``: one file a command. Knows the library's public interface and nothing of its bytes."""
+"""The command line, ``penstock``: one file a command. Calls what any program can call, and knows nothing of the bytes
+of a queue."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import sys
@@ -180,11 +181,17 @@ def _root(
     return exits.OK
 
 
+def _paragraphs(function: Callable[..., int]) -> str:
+    """A command's help, a line for each paragraph: where they break is a matter of the terminal, not of the source."""
+    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(function.__doc__ or "").split("\n\n"))
+
+
 def _register() -> None:
     for module in COMMANDS:
         name = module.__name__.rpartition(".")[2]
         function: Callable[..., int] = getattr(module, name)
-        app.command(name.rstrip("_"), epilog=module.EXAMPLES)(function)  # import is a word of Python's
+        name = name.rstrip("_")  # import is a word of Python's
+        app.command(name, help=_paragraphs(function), epilog=module.EXAMPLES)(function)
 
 
 _register()

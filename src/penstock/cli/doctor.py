@@ -36,7 +36,7 @@ NETWORK = {
     "ocfs2", "gfs2", "virtiofs", "vboxsf", "prl_fs", "vmhgfs", "drvfs", "davfs", "ncpfs",
 }  # fmt: skip
 MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
-FILES_MIN = 256  # an open queue takes about six descriptors
+FILES_MIN = 256  # an open queue takes eight descriptors
 
 
 class Check(msgspec.Struct):

@@ -82,7 +82,7 @@ def syncer(
         list[Path], typer.Argument(metavar="QUEUE…|ROOT", help="Queues, or folders with queues.", show_default=False)
     ],
     batch_bytes: Annotated[
-        int, typer.Option(parser=size_bytes, metavar="SIZE", help="Most bytes a batch.")
+        int, typer.Option(parser=size_bytes, metavar="SIZE", help="Most bytes a batch.", show_default="64M")
     ] = _DEFAULT.batch_bytes_max,
     batch_requests: Annotated[
         int, typer.Option(parser=count, metavar="COUNT", help="Most requests a batch.")
@@ -101,7 +101,10 @@ def syncer(
         ),
     ] = None,
     gap: Annotated[
-        int, typer.Option(parser=size_bytes, metavar="SIZE", help="Largest gap that counts as contiguous.")
+        int,
+        typer.Option(
+            parser=size_bytes, metavar="SIZE", help="Largest gap that counts as contiguous.", show_default="16M"
+        ),
     ] = _DEFAULT.gap_bytes,
     automatic: Annotated[
         bool | None,

@@ -61,9 +61,8 @@ REFERENCES = StructType(
     ]
 )
 
-# What a slot says, without a look at the record; what the head of the record says; the rest is the body.
+# What a slot says, without a look at the record.
 FROM_SLOT = frozenset({"id", "number", "queue", "priority", "attempts", "deliver_at", "codec"})
-FROM_HEAD = frozenset({"type", "key", "headers", "enqueued_at", "wants_reply"})
 
 _TYPES = {field.name: field.dataType for field in [*COLUMNS, *MORE]}
 _MAY_BE_NULL = frozenset(field.name for field in COLUMNS if field.nullable)

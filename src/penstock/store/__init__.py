@@ -1,1 +1,1 @@
-"""Bytes on disk: layouts, files, the kernel with its journal, the ring, recovery. Knows no receivers."""
+"""Bytes on disk: layouts, files, the kernel with its journal, the ring, recovery. Knows nothing of programs' calls."""

@@ -17,7 +17,8 @@ from penstock.errors import PenstockError, QueueExists, QueueInUse
 from penstock.store import layout as L
 from penstock.store import rig
 from penstock.store.directory import kernel_of, read_options, write_options
-from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, Lock, home_of, is_open, sync_directory
+from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, Lock, is_open, sync_directory
+from penstock.store.identity import home_of
 from penstock.store.options import Options
 
 

@@ -26,8 +26,6 @@ from penstock.store.files import (
     QUEUE_JSON,
     WAKEUP,
     LocalFiles,
-    home_of,
-    identity_of,
     make_folder,
     name_file,
     open_file,
@@ -35,6 +33,7 @@ from penstock.store.files import (
     sync_file,
     write_all,
 )
+from penstock.store.identity import home_of, identity_of
 from penstock.store.options import Options, encode, parse
 
 ZERO_CHUNK_BYTES = 1 << 16  # larger ones make large folios in the page cache: a small write then costs 2 µs, not 0.8

@@ -3,7 +3,7 @@
 Every public method is called by the holder of the queue's lock and is one or more whole transactions: whoever dies in
 it leaves either the state before or the state after (or, for work on many messages, after some of them). Never reads
 the clock, never locks, never touches a file: times and owners come as arguments, and what must happen outside the
-kernel is left to the caller (``owed``).
+kernel is left to the caller (``H_OWED``).
 """
 
 from penstock.errors import Corrupt

@@ -1,4 +1,4 @@
-"""Owns ``queue.json``: what is fixed when a queue is made. Pure; ``files.py`` reads and writes it."""
+"""Owns ``queue.json``: identity, sizes and habits of a queue. Pure; ``directory.py`` reads and writes it."""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ from penstock.store.directory import (
     write_options,
     write_word,
 )
-from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, identity_of, is_open
+from penstock.store.files import CLIENTS, LOCK, QUEUE_JSON, ClientBytes, LocalFiles, Lock, is_open
 from penstock.store.findings import Finding
+from penstock.store.identity import identity_of
 from penstock.store.options import Options
 from penstock.store.rebuilding import rebuild
 from penstock.store.recovery import check_files, due, held, reason_of

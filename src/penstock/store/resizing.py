@@ -24,7 +24,6 @@ from penstock.store.alone import locked, refuse_others
 from penstock.store.directory import allocate, kernel_of, lengthen, read_options, write_options
 from penstock.store.files import (
     QUEUE_JSON,
-    identity_of,
     open_file,
     private_memory,
     sync_directory,
@@ -32,6 +31,7 @@ from penstock.store.files import (
     write_all,
 )
 from penstock.store.hashes import Hashes
+from penstock.store.identity import identity_of
 from penstock.store.kernel import Kernel
 from penstock.store.options import Options, parse
 from penstock.store.trust import IDENTITY

@@ -25,11 +25,11 @@ from penstock.store.directory import write_options
 from penstock.store.files import QUEUE_JSON, LocalFiles, body_name, private_memory
 from penstock.store.findings import Finding, Findings
 from penstock.store.hashes import Hashes
+from penstock.store.image import Image
 from penstock.store.kernel import NUMBERS_AHEAD, Kernel
 from penstock.store.options import Options
 from penstock.store.publishing import Publishing
 from penstock.store.recalling import Recall
-from penstock.store.recovery import Image
 from penstock.store.refinding import FoundClaims, FoundPublishers
 from penstock.store.scan import Scan
 from penstock.store.searching import CHUNK_UNITS, DataFile

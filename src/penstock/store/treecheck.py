@@ -1,16 +1,13 @@
-"""Owns the answer to "are the trees by type and key whole?", for ``recovery.py``: who is in them, in which order, how
+"""Owns the answer to "are the trees by type and key whole?", for ``imagecheck.py``: who is in them, in which order, how
 high, and who is held. Looks at a private copy of a kernel; only reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from penstock.store import layout as L
-
-if TYPE_CHECKING:
-    from penstock.store.recovery import Image
+from penstock.store.image import Image
 
 NAMES = {L.B_KEYS: "key", L.B_TYPES: "type"}
 

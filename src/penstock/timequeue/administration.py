@@ -1,5 +1,6 @@
-"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is one turn, but for
-``glance``, which opens a queue for it."""
+"""Owns what an operator asks of a queue: cancel, purge, statistics, sweeping up. Each function is for one turn, but for
+``purge``, which takes as many as it needs, ``gauge``, which needs none, and ``glance``, which opens a queue for it.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 No process is in charge. Whoever needs a sync reads how many were begun, and waits until a later one is complete. If
 nobody is at it, one of those that wait takes a locked byte and leads: it counts a sync as begun, performs it, and notes
 that it is complete. The others sleep on a bell. Leadership is only a hint that saves work: a follower that waited twice
-the usual time leads by another byte, so neither a killed nor a stopped leader holds anybody up for long.
+the usual time leads by another byte, so neither a killed nor a stopped leader holds anybody up for long. Where the
+synchronization component serves the queue, it is asked first (``syncasking.py``), and leads in the same way.
 
 Counting syncs instead of offsets matters: "synced up to here" would confirm a record below that was still being copied.
 """

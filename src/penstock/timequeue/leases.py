@@ -383,6 +383,10 @@ class Consumer:
         self._client.turn(self._fail, _checked(message), delay_us, texts("", error) if kept else b"")
         self._write_history()
 
+    def park(self, message: Message, delay_us: int) -> None:
+        """Give it back for later: the queue that it was to be moved to does not take it."""
+        self._client.turn(self._park, message, delay_us)
+
     def extend(self, message: Message, span_us: int) -> None:
         self._client.turn(self._extend, _checked(message), span_us)
 
@@ -407,10 +411,6 @@ class Consumer:
         self._client.turn_at_once(self._extend, (_checked(message), span_us))
 
     # ------------------------------------------------------------ inside a turn
-
-    def park(self, message: Message, delay_us: int) -> None:
-        """Give it back for later: the queue that it was to be moved to does not take it."""
-        self._client.turn(self._park, message, delay_us)
 
     def _park(self, message: Message, delay_us: int) -> None:
         self._require(message)
@@ -488,9 +488,7 @@ class Consumer:
             if self._held(message):
                 self._kernel.unclaim(message.slot, self._client.index, now_us)
                 message.state = DONE
-                message.attempts = (
-                    0  # the next delivery has the same number of attempts: it is not this one's to answer
-                )
+                message.attempts = 0  # the next delivery has as many: it is not this one's to answer
 
     def _keep(self, message: Message, span_us: int) -> None:
         self._require(message)

@@ -89,6 +89,9 @@ cpdef Entry plain(object body)
 @cython.locals(flags=u64, item=Entry)
 cpdef Entry made(bytes data, u64 codec, bytes meta, u64 deliver_us, u64 level, Extra extra)
 
+@cython.locals(item=Entry)
+cdef Entry _fresh(bytes data, bytes meta, u64 deliver_us, u64 info)
+
 cpdef Entry drafted(object draft, object body, u64 now_us, Extra extra)
 
 @cython.locals(item=Entry)
@@ -97,7 +100,7 @@ cpdef Entry file_entry(object draft, object source, u64 now_us, Extra extra)
 @cython.locals(items=list, extra=Extra)
 cpdef list entries(object common, object bodies, u64 now_us, object extra_of)
 
-@cython.locals(items=list, item=Entry, i=Py_ssize_t, body_bytes="const char*", meta_bytes="const char*")
+@cython.locals(items=list, i=Py_ssize_t, body_bytes="const char*", meta_bytes="const char*", body=bytes, meta=bytes)
 cpdef list ready_entries(const unsigned char[::1] bodies, const long long[::1] body_ends,
                          const unsigned char[::1] metas, const long long[::1] meta_ends,
                          const unsigned long long[::1] infos, const unsigned long long[::1] delivers)

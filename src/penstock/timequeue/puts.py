@@ -268,11 +268,20 @@ def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extr
     flags = 0 if deliver_us else L.FLAG_READY
     if extra is not None:
         flags |= extra.flags
+    item = _fresh(data, meta, deliver_us, level | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT)
+    if extra is not None:
+        item.key = extra.key
+        item.until_us = extra.until_us
+    return item
+
+
+def _fresh(data: bytes, meta: bytes, deliver_us: int, info: int) -> Entry:
+    """Of which nothing is known yet but what it says."""
     item = Entry.__new__(Entry)
     item.body = data
     item.meta = meta
     item.deliver_us = deliver_us
-    item.info = level | codec << L.CODEC_SHIFT | flags << L.FLAGS_SHIFT
+    item.info = info
     item.check = record.crc32(data, record.crc32(meta)) if meta else record.crc32(data)
     item.spilled = item.source = None
     item.spilled_bytes = 0
@@ -281,9 +290,6 @@ def made(data: bytes, codec: int, meta: bytes, deliver_us: int, level: int, extr
     item.type_hash = item.key_hash = 0
     item.known = item.memory = 0
     item.moved = None
-    if extra is not None:
-        item.key = extra.key
-        item.until_us = extra.until_us
     return item
 
 
@@ -333,18 +339,7 @@ def ready_entries(bodies: Any, body_ends: Any, metas: Any, meta_ends: Any, infos
     else:
         meta_bytes = b"" if cython.compiled else bytes(metas)
     for i in range(len(infos)):
-        item = Entry.__new__(Entry)
-        item.body = body_bytes[body_ends[i] : body_ends[i + 1]]
-        item.meta = meta_bytes[meta_ends[i] : meta_ends[i + 1]]
-        item.deliver_us = delivers[i]
-        item.info = infos[i]
-        item.check = record.crc32(item.body, record.crc32(item.meta)) if item.meta else record.crc32(item.body)
-        item.spilled = item.source = None
-        item.spilled_bytes = 0
-        item.slot = item.number = item.unit = 0
-        item.key = item.until_us = 0
-        item.type_hash = item.key_hash = 0
-        item.known = item.memory = 0
-        item.moved = None
-        items.append(item)
+        body = body_bytes[body_ends[i] : body_ends[i + 1]]
+        meta = meta_bytes[meta_ends[i] : meta_ends[i + 1]]
+        items.append(_fresh(body, meta, delivers[i], infos[i]))
     return items

@@ -1,6 +1,6 @@
 """Owns choosing among due messages by type, key and age, for a receiver that does not take just any.
 
-Type and key are only in the records: the lists are walked in short turns at the lock, and the heads of what was found
+Does not use the trees by type and key: the lists are walked in short turns at the lock, and the heads of what was found
 are read without it. What does not match is remembered by slot and number, and passed over from then on. The walk goes
 on where it ended; now and then, if messages may have come in front of it, it begins again. Never changes anything.
 """

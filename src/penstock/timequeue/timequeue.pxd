@@ -5,7 +5,7 @@ from penstock.timequeue.clients cimport Client
 from penstock.timequeue.opened cimport OpenQueue
 from penstock.timequeue.puts cimport Entry, entries, entry
 from penstock.timequeue.ids cimport taken_apart
-from penstock.timequeue.leases cimport Consumer, Look, Wanted
+from penstock.timequeue.leases cimport Consumer, Wanted
 from penstock.timequeue.producer cimport Producer
 
 ctypedef unsigned long long u64

@@ -1,1 +1,1 @@
-"""Scripts on Spark: an app of ``penstock.scripts``, unchanged, as a streaming query. See docs/scripts.md."""
+"""Scripts on Spark: an app of ``penstock.scripts``, unchanged, as a streaming query. See docs/scripts-on-spark.md."""
