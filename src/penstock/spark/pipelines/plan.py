@@ -80,8 +80,8 @@ class Plan:
         finish = T.Finish(
             definition.root, definition.sources[0], definition.max_attempts, list(self.tables), script=script
         )
-        kept = [T.ORIGINS, T.ERROR, T.LIVE, T.TIMER, T.SENT, *self.tables, *(COLUMNS.fieldNames() if script else ())]
-        return frame.select(*kept).mapInArrow(finish, T.OUTPUT)
+        kept = [T.ORIGINS, T.BY, T.ERROR, T.LIVE, T.TIMER, T.SENT, *self.tables]
+        return frame.select(*kept, *(COLUMNS.fieldNames() if script else ())).mapInArrow(finish, T.OUTPUT)
 
     def begun(self, rows: DataFrame) -> DataFrame:
         """Messages as they are before the first step."""
@@ -96,6 +96,7 @@ class Plan:
             .withColumn(T.LIVE, ~F.col(T.TIMER))
             .withColumn(T.ERROR, F.lit(None).cast("string"))
             .withColumn(T.ORIGINS, F.array(origin))
+            .withColumn(T.BY, F.lit(None).cast("binary"))
             .withColumn(T.SENT, F.array().cast(SENT))
             .withColumn(DELIVER, F.lit(None).cast("bigint"))
         )
@@ -182,7 +183,7 @@ class Plan:
         ordered = keyed.repartition(T.BY).sortWithinPartitions(
             T.BY, F.desc("priority"), "deliver_at", "number", "queue"
         )
-        return _mapped(ordered, T.CallGroups(called, self._function(step, step.group, called), self._parsed)).drop(T.BY)
+        return _mapped(ordered, T.CallGroups(called, self._function(step, step.group, called), self._parsed))
 
     def _route(self, frame: DataFrame, step: Route, called: str) -> DataFrame:
         """The column ``_to``: the queue's name; or, behind a ``!``, which choice could not be computed."""
