@@ -72,7 +72,7 @@ class FakePipeline(FakeSpark):
         options = {"root": root, "queue": app.input, "receiver": receiver_of("numbers"), "maxrows": 4}
         self._begin(query, COLUMNS, **options, receiverwait=5)
         self._batches = PipelineBatches(
-            self._definition, self._place, self._write, self._run_script if script else None
+            self._definition, self._place, self._write, self._run_script if script else None, app.name
         )
 
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
