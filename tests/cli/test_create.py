@@ -56,7 +56,7 @@ def test_create_where_nothing_may_be_written_is_one_line(run: Run) -> None:
     one_error(run("create", "/sys/penstock-test", code=exits.SYSTEM))  # not even by root
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_create_that_is_interrupted_leaves_nothing_behind(start: Start, tmp_path: Path, number: int, code: int) -> None:
     process = start("create", tmp_path / "q", "--data-bytes", "1G")
     end = time.monotonic() + END_S

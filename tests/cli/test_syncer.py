@@ -53,7 +53,7 @@ def put_without_a_sync(q: penstock.TimeQueue) -> None:
         rig.observe(None)
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_it_serves_a_queue_until_it_is_told_to_end(
     start: Start, orders: penstock.TimeQueue, number: int, code: int
 ) -> None:

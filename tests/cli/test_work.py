@@ -305,7 +305,10 @@ def test_a_worker_over_its_time_is_killed_and_its_message_comes_back(start: Star
     assert sum(event["event"] == "over_time" for event in events(out)) == 2
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, exits.TERMINATED), (signal.SIGINT, exits.INTERRUPTED)])
+@pytest.mark.parametrize(
+    "number, code",
+    [(signal.SIGTERM, exits.TERMINATED), (signal.SIGINT, exits.INTERRUPTED), (signal.SIGHUP, exits.HUNG_UP)],
+)
 def test_a_stop_finishes_what_is_in_hand_and_gives_back_the_rest(
     start: Start, small: Path, folder: Path, number: int, code: int
 ) -> None:

@@ -157,11 +157,15 @@ class Grouped(FakePipeline):
         rows = pa.Table.from_batches([batch for some in tasks for batch in some]).take(pa.array(self._there))
         return super()._outcomes([rows.to_batches()], serial, known)
 
+    def _groups(self, rows: list[Any]) -> list[bytes | None]:
+        """Each has one of its own."""
+        return [b"=%d" % n for n in range(len(rows))]
+
     def _finish(self) -> Finish:
         return Finish(self._definition.root, self._app.input, 2, [column_of(0)], script=False)
 
 
-@pytest.mark.parametrize("others", [(0, 2), (0, 1, 2, 0), (0, 1, 1, 0)])
+@pytest.mark.parametrize("others", [(0, 2), (0, 1, 2, 0), (0, 1, 1, 0), (0, 1, 1, 2)])
 def test_a_message_that_is_in_no_group_or_in_two_stops_the_pipeline_before_anything_is_done(
     tmp_path: Path, others: tuple[int, ...]
 ) -> None:

@@ -17,7 +17,7 @@ from penstock.spark.pipelines.definition import Definition
 from penstock.spark.pipelines.definition import Script as ScriptStep
 from penstock.spark.pipelines.definition import Table as TableStep
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
-from penstock.spark.pipelines.tasks import ERROR, LIVE, ORIGINS, SENT, TIMER, Finish, column_of
+from penstock.spark.pipelines.tasks import BY, ERROR, LIVE, ORIGINS, SENT, TIMER, Finish, column_of
 from penstock.spark.schema import PART
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import settled
@@ -72,7 +72,7 @@ class FakePipeline(FakeSpark):
         options = {"root": root, "queue": app.input, "receiver": receiver_of("numbers"), "maxrows": 4}
         self._begin(query, COLUMNS, **options, receiverwait=5)
         self._batches = PipelineBatches(
-            self._definition, self._place, self._write, self._run_script if script else None
+            self._definition, self._place, self._write, self._run_script if script else None, app.name
         )
 
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
@@ -96,6 +96,7 @@ class FakePipeline(FakeSpark):
         origins = [[{name: row[name] for name in ("queue", "id", "number", "attempts")}] for row in rows]
         for name, values, kind in (
             (ERROR, errors, _TEXT),
+            (BY, self._groups(rows), pa.binary()),
             (LIVE, live, pa.bool_()),
             (TIMER, timers, pa.bool_()),
             (SENT, sent, pa.list_(_MESSAGE)),
@@ -104,6 +105,9 @@ class FakePipeline(FakeSpark):
         ):
             table = table.append_column(name, pa.array(values, type=kind))
         return table
+
+    def _groups(self, rows: list[Any]) -> list[bytes | None]:
+        return [None for _ in rows]
 
     def _run_script(self, rows: Any, serial: int) -> list[Result]:
         files = [str(self._parts.part(number)) for number in range(self._partitions)]

@@ -120,6 +120,25 @@ def test_messages_that_waited_for_a_script_that_is_no_step_any_more_say_so(
     assert output(root) == rows_of(root) == seen(root) == [1, 2]
 
 
+def test_messages_that_waited_for_the_scripts_of_one_app_are_not_given_to_those_of_another(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, 1, 2)
+    killed(pipeline(root), monkeypatch, PipelineStore, "post_batch")  # the scripts have been run
+    other = App[dict[str, Any]]("others", input="in")
+    other.scripts.update(app.scripts)
+    changed = FakePipeline(root, other, no_error)
+    with pytest.raises(PenstockError, match="wait for the scripts of 'counts', and the step has those of 'others' now"):
+        changed.batch()
+    changed.stop()
+    assert not other.contexts(root) and not output(root)
+    pipeline(root).run()
+    assert output(root) == rows_of(root) == seen(root) == [1, 2]
+    put(root, 3)
+    FakePipeline(root, other, no_error).run()  # nothing waits
+    assert [each["seen"] for each in other.contexts(root).values()] == [[3]]
+
+
 # ---------------------------------------------------------------- the root
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ import penstock
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 from penstock.spark import Pipeline, run_scripts
 from penstock.spark.pipelines.batches import PipelineBatches, PipelineStore
 from penstock.spark.pipelines.definition import BadPipeline
+from penstock.spark.pipelines.plan import Plan
+from penstock.spark.scripting.rows import COLUMNS
 from tests.spark.archive import java_options
 from tests.spark.pipesteps import priced, second_time, shouted, slow, summed, visits, year, years
 from tests.spark.processes import Started
@@ -98,6 +102,37 @@ def test_each_message_goes_its_way_and_those_that_fail_are_dead_letters_with_the
         "null, count int",
         "{'count': 3}": "step 1 (parse): the body has no item",
     }
+
+
+def test_a_body_is_one_json_object_of_the_schema_and_nothing_else(spark: Any, root: Root) -> None:
+    good = [
+        '{"n":1}',
+        ' {"n":1, "more": [{}]} \n',
+        '{"n":1,"value":2,"_corrupt":3}',
+        '{"more":' + "[" * 999 + "]" * 999 + "}",
+    ]
+    wrong = [
+        '{"n":1} junk', '{"n":1}{"n":2}', '{"n":1}}', '{"n":1},"end":true}', '{"n":1}\0', '[{"n":1}]', "null", "1", "",
+        '{"n":1', "{'n':1}", '{"n":1.5}', '{"n":01}', '{"more":' + "[" * 1000 + "]" * 1000 + "}",
+    ]  # fmt: skip
+    root.put("in", *good, *wrong)
+    (progress,) = root.pipeline(max_attempts=1).parse("n int").put("out").run(spark)
+    assert (progress.put, progress.dead) == (len(good), len(wrong))
+    assert root.bodies("out") == good
+    letters = root.letters("in")
+    assert list(letters) == wrong
+    assert set(letters.values()) == {"step 1 (parse): the body is not JSON of this schema: n int"}
+
+
+def test_a_text_may_be_as_long_as_a_body(spark: Any, root: Root) -> None:
+    plan = Plan(root.pipeline().parse("text string, n int").put("out").definition)
+    now = datetime.now(UTC)
+    rows = spark.createDataFrame([("a", 1, "in", None, None, 0, 1, now, now, None, b"", 0, False)], COLUMNS)
+    long = rows.withColumn(
+        "body", F.expr("concat('{\"text\":\"', repeat('x', 25000000), '\",\"n\":7}')").cast("binary")
+    )
+    found = plan.steps(long).select("_error", "json.n", F.length("json.text").alias("length")).collect()
+    assert [tuple(row) for row in found] == [(None, 7, 25_000_000)]
 
 
 def test_a_message_that_fails_comes_again_later_and_after_its_last_attempt_is_a_dead_letter(

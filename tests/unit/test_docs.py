@@ -366,7 +366,7 @@ def test_the_page_about_the_command_line_has_every_exit_code() -> None:
 
     assert {int(code): meaning for code, meaning in _rows("docs/cli.md", "code").items()} == exits.MEANING
     constants = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
-    assert constants == {*exits.MEANING, exits.TERMINATED}
+    assert constants == {*exits.MEANING, exits.TERMINATED, exits.HUNG_UP}
 
 
 def test_the_extras_that_the_readme_names_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def test_the_script_drops_flags_and_keeps_every_other_argument(tmp_path: Path, v
     arguments = [*java.DROPPED_FLAGS_24, "-cp", "a b:*", "", "-Dx='y'", "$HOME", "Main"]
     said = subprocess.run([f"{own}/bin/java", *arguments], capture_output=True, text=True, check=True).stdout
     assert said.split("\n")[:-1] == arguments[dropped:]
+
+
+def test_the_java_of_a_program_is_not_told_what_its_group_is_and_no_other_is_kept_from_it(tmp_path: Path) -> None:
+    own = java.home_for_spark(java.Java(str(fake(tmp_path / "java", "17")), 17, "PATH"))
+    (tmp_path / "java/bin/java").write_text("#!/bin/sh\ngrep SigIgn /proc/self/status\n")
+    for last, ignored in (("pyspark-shell", True), ("org.apache.spark.deploy.worker.Worker", False)):
+        said = subprocess.run([f"{own}/bin/java", "Main", last], capture_output=True, text=True, check=True).stdout
+        mask = int(said.split()[1], 16)
+        assert [bool(mask & 1 << number - 1) for number in (signal.SIGHUP, signal.SIGTERM)] == [ignored, ignored]
 
 
 def test_the_script_is_not_wrapped_again(tmp_path: Path) -> None:

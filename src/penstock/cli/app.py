@@ -75,8 +75,8 @@ class Commands(TyperGroup):
             code = _usage(error)
         except KeyboardInterrupt:
             code = exits.INTERRUPTED
-        except exits.Terminated:
-            code = exits.TERMINATED
+        except exits.Terminated as end:
+            code = end.code
         sys.exit(code if isinstance(code, int) else exits.OK)
 
     def invoke(self, ctx: Any) -> int:
@@ -87,8 +87,8 @@ class Commands(TyperGroup):
             return code if isinstance(code, int) else exits.OK
         except KeyboardInterrupt:
             return exits.INTERRUPTED
-        except exits.Terminated:
-            return exits.TERMINATED
+        except exits.Terminated as end:
+            return end.code
         except BrokenPipeError:
             _abandon_stdout()
             return exits.NO_READER

@@ -32,6 +32,7 @@ FULL = 4
 BUSY = 5
 DAMAGED = 6
 SYSTEM = 7
+HUNG_UP = 129
 INTERRUPTED = 130
 NO_READER = 141
 TERMINATED = 143
@@ -45,7 +46,7 @@ MEANING = {
     BUSY: "the queue's lock, its client table or a receiver stayed taken, or others have it open; try again",
     DAMAGED: "bytes on disk are damaged; see penstock check",
     SYSTEM: "the operating system refused: permission, space, a broken disk",
-    INTERRUPTED: "ended by Ctrl-C (143: by SIGTERM)",
+    INTERRUPTED: "ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP, as when its terminal is closed)",
     NO_READER: "whoever read the output went away; what it did not get was given back",
 }
 
@@ -71,6 +72,14 @@ class Failure(Exception):
 
 class Terminated(BaseException):
     """SIGTERM: like Ctrl-C, so that what must be cleaned up is."""
+
+    code = TERMINATED
+
+
+class HungUp(Terminated):
+    """SIGHUP: the same."""
+
+    code = HUNG_UP
 
 
 def code_of(error: BaseException) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json as json_format
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import INTERRUPTED, NO_QUEUE, NOTHING, OK, TERMINATED, USAGE, Failure
+from penstock.cli.exits import NO_QUEUE, NOTHING, OK, USAGE, Failure
 from penstock.cli.options import Json, Lease, RetryDelay, UntilEmpty, examples
 from penstock.cli.output import flush, say
+from penstock.cli.signals import code_of
 from penstock.cli.sparkscripts import run_on_spark
 from penstock.cli.work import Pool, Process
 from penstock.scripts.contexts import shown
@@ -125,7 +125,7 @@ def scripts(
     if pool.unusable is not None:
         raise Failure(pool.unusable, USAGE)
     if pool.ended_by is not None:
-        return INTERRUPTED if pool.ended_by == signal.SIGINT else TERMINATED
+        return code_of(pool.ended_by)
     return OK
 
 

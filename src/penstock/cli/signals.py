@@ -1,4 +1,4 @@
-"""Owns when Ctrl-C and SIGTERM may come in: anywhere, except between two steps that belong together."""
+"""Owns when Ctrl-C, SIGTERM and SIGHUP may come in: anywhere, except between two steps that belong together."""
 
 from __future__ import annotations
 
@@ -9,22 +9,38 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from penstock.cli.exits import Terminated
+from penstock.cli.exits import HUNG_UP, INTERRUPTED, TERMINATED, HungUp, Terminated
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-_ENDING = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+_ENDING: dict[int, type[BaseException]] = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
+    signal.SIGHUP: HungUp,
+}
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _end(number: int, frame: FrameType | None) -> None:
+    raise _ENDING[number]
 
 
 def listen() -> None:
-    """Let SIGTERM unwind like Ctrl-C does: temporary directories go, messages are given back at once."""
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and _in_main_thread():
-        signal.signal(signal.SIGTERM, _terminated)
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C does: temporary directories go, messages are given back at once."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL and _in_main_thread():
+            signal.signal(number, _end)
+
+
+def asked_to_end() -> list[signal.Signals]:
+    """By what a command may be; with ``nohup``, not by SIGHUP."""
+    kept = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else []
+    return [number for number in map(signal.Signals, _ENDING) if number not in kept]
+
+
+def code_of(number: int) -> int:
+    """Of a command that was ended by it."""
+    return {signal.SIGINT: INTERRUPTED, signal.SIGHUP: HUNG_UP}.get(signal.Signals(number), TERMINATED)
 
 
 def _in_main_thread() -> bool:
@@ -54,7 +70,7 @@ class Held:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self._open:
-            raise _ENDING[signal.Signals(number)]
+            raise _ENDING[number]
         self._came.append(number)
 
     def interruptible(self, work: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
@@ -62,7 +78,7 @@ class Held:
         try:
             self._open = True
             for number in self._came:
-                raise _ENDING[signal.Signals(number)]
+                raise _ENDING[number]
             return work(*arguments, **options)
         finally:
             self._open = False

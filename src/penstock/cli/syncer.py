@@ -14,10 +14,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.exits import INTERRUPTED, OK, TERMINATED
+from penstock.cli.exits import OK
 from penstock.cli.ls import queues
 from penstock.cli.options import Json, examples
 from penstock.cli.output import complain, flush, say_json
+from penstock.cli.signals import asked_to_end, code_of
 from penstock.cli.values import count, size_bytes, span_s
 from penstock.timequeue.syncasking import CONFIRM_S
 from penstock.timequeue.syncbatches import Limits
@@ -136,7 +137,7 @@ def syncer(
         came.append(number)
         service.stop()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, end) for number in asked_to_end()}
     try:
         service.run(insist=all(not _is_folder(place) for place in places))
     finally:
@@ -144,7 +145,7 @@ def syncer(
             signal.signal(number, handler)
     if not came:
         return OK
-    return INTERRUPTED if came[0] == signal.SIGINT else TERMINATED
+    return code_of(came[0])
 
 
 def _is_folder(place: Path) -> bool:

@@ -19,10 +19,11 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli.exits import INTERRUPTED, NOTHING, OK, TERMINATED, USAGE, Failure
+from penstock.cli.exits import NOTHING, OK, USAGE, Failure
 from penstock.cli.opening import open_queue
 from penstock.cli.options import Json, Lease, OnlyKeys, OnlyTypes, QueuePath, RetryDelay, UntilEmpty, examples
 from penstock.cli.output import complain, say_json
+from penstock.cli.signals import asked_to_end, code_of
 from penstock.cli.values import span_s
 from penstock.cli.worker import UNUSABLE
 
@@ -129,7 +130,7 @@ class Pool:
     # ------------------------------------------------------------ running
 
     def run(self) -> None:
-        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._take) for number in asked_to_end()}
         try:
             while not self._all_finished():
                 self._pass_signals_on()
@@ -343,5 +344,5 @@ def work(
     if pool.unusable is not None:
         raise Failure(pool.unusable, USAGE)
     if pool.ended_by is not None:
-        return INTERRUPTED if pool.ended_by == signal.SIGINT else TERMINATED
+        return code_of(pool.ended_by)
     return NOTHING if once and not pool.counts["done"] else OK

@@ -28,6 +28,10 @@ ASK_S_MAX = 30.0  # to say its version; a busy machine may take seconds
 DROPPED_FLAGS = ("--add-modules=jdk.incubator.vector",)
 DROPPED_FLAGS_24 = (*DROPPED_FLAGS, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
 
+# The Java of a Python program. A signal to all of the program's group (Ctrl-C, which Spark itself keeps from Java; a
+# terminal that is closed; kill) is for the program alone: it decides when a batch is over, and Java ends with it.
+DRIVER = "pyspark-shell"
+
 HEAD = "#!/bin/sh\n# Made by penstock: Java without flags that Spark's launcher always adds."
 
 REMEDY = (
@@ -126,9 +130,10 @@ def _wrapper(java: Path, dropped: tuple[str, ...]) -> str:
         "for argument do\n"
         "    shift\n"
         '    case "$argument" in\n'
-        f"    {' | '.join(dropped)}) ;;\n"
-        '    *) set -- "$@" "$argument" ;;\n'
+        f"    {' | '.join(dropped)}) continue ;;\n"
+        f"    {DRIVER}) trap '' HUP TERM ;;\n"
         "    esac\n"
+        '    set -- "$@" "$argument"\n'
         "done\n"
         f'exec {shlex.quote(str(java))} "$@"\n'
     )

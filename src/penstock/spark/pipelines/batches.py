@@ -45,6 +45,7 @@ class Collected(msgspec.Struct, frozen=True):
     marks: Marks
     results: bytes
     beside: bytes
+    app: str = ""  # whose scripts wait
 
 
 class Counts(msgspec.Struct):
@@ -107,12 +108,18 @@ class PipelineBatches(Batches):
     what = "the pipeline"
 
     def __init__(
-        self, definition: Definition, place: PipelinePlace, write: Write, run_script: RunScript | None
+        self,
+        definition: Definition,
+        place: PipelinePlace,
+        write: Write,
+        run_script: RunScript | None,
+        app: str = "",
     ) -> None:
         super().__init__(definition, place, receiver_of(definition.name), definition.retry_delay, definition.wait)
         self._definition = definition
         self._write = write
         self._run_script = run_script
+        self._scripts = app  # by whose name they and their contexts are known
         # Rows wait by their folders: steps may be others when what is left of a batch is done.
         self._folders = {column_of(n): step.table for n, step in enumerate(definition.tables)}
         self.counts: dict[int, Counts] = {}  # of the last batches, by Spark's numbers
@@ -157,6 +164,7 @@ class PipelineBatches(Batches):
         rows = beside.pop(SCRIPT, None)
         if rows is not None:
             paths = self._paths(found.marks)
+            self._require_script(serial, found.app)
             results, beside = self._with_script(results, beside, unpacked(rows), serial, paths)
         store.coming = beside
         self._count(found.marks, results, beside)
@@ -192,20 +200,30 @@ class PipelineBatches(Batches):
             {uuids[path]: mark for path, mark in by_path.items()},
             encode([msgspec.structs.replace(each, queue=uuids[each.queue]) for each in results]),
             encode_beside(beside),
+            self._scripts,
         )
         if self._run_script is not None and found.marks:
             store.stage(serial, found)
         return found
 
-    def _with_script(
-        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int, paths: dict[str, str]
-    ) -> tuple[list[Result], Beside]:
-        """What the script came to counts, too: a message that it failed has put nothing before it either."""
+    def _require_script(self, serial: int, app: str) -> None:
+        """Of the app that messages wait for: another one would do what it has done with some of them, perhaps."""
         if self._run_script is None:
             raise PenstockError(
                 f"{self._place.driver}: messages of batch {serial} wait for their script, and the pipeline has none "
                 f"any more; start it once with this step"
             )
+        if app not in ("", self._scripts):
+            raise PenstockError(
+                f"{self._place.driver}: messages of batch {serial} wait for the scripts of {app!r}, and the step has "
+                f"those of {self._scripts!r} now; start it once with the app that it had"
+            )
+
+    def _with_script(
+        self, results: list[Result], beside: Beside, rows: pa.Table, serial: int, paths: dict[str, str]
+    ) -> tuple[list[Result], Beside]:
+        """What the script came to counts, too: a message that it failed has put nothing before it either."""
+        assert self._run_script is not None
         limits = Limits(self._definition.max_attempts)
         attempts = dict(zip(_keys(rows, ("queue", "id")), rows.column("attempts").to_pylist(), strict=True))
         by_message = {(each.queue, each.id): each for each in results}

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from penstock.errors import PenstockError
 from penstock.spark.pipelines import checking, plan, tables
 from penstock.spark.pipelines import definition as D
-from penstock.spark.pipelines.batches import Counts, PipelineBatches
+from penstock.spark.pipelines.batches import Counts, PipelineBatches, RunScript
 from penstock.spark.pipelines.place import PipelinePlace, receiver_of
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.query import called, marks_in, settled
@@ -204,8 +204,8 @@ class Running:
         self._id = self._place.settle(definition.sources).id
         self._plan = plan.Plan(definition)
         self._plan.steps(spark.createDataFrame([], COLUMNS))
-        run_script = self._script(definition.script) if definition.script is not None else None
-        self._batches = PipelineBatches(definition, self._place, self._write, run_script)
+        run_script, app = (None, "") if definition.script is None else self._script(definition.script)
+        self._batches = PipelineBatches(definition, self._place, self._write, run_script, app)
         self._batches.put_left()
         self._turn = threading.Lock()  # of a batch: whoever stops waits for it
         self._holds = False  # whether the turn is that of whoever stops
@@ -235,7 +235,8 @@ class Running:
         while not self._turn.acquire(timeout=LOOK_S):
             frame.limit(0).count()
 
-    def _script(self, step: D.Script) -> Any:
+    def _script(self, step: D.Script) -> tuple[RunScript, str]:
+        """What runs them; the app's name."""
         app = checking.app_of(step)
         place = Place(self._definition.root, app.name)
         kept = settled(place, PARTS, step.partitions, receiver_of(self._definition.name), step.partitions)
@@ -246,7 +247,7 @@ class Running:
             found = called(frame, app, str(place.folder.root), files, serial).collect()
             return [each for row in found for each in decode(bytes(row["results"]))]
 
-        return run
+        return run, app.name
 
     def _write(self, place: str, batch: str, rows: pa.Table) -> None:
         step = next((each for each in self._definition.tables if each.table == place), None)

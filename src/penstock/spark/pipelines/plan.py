@@ -6,6 +6,7 @@ wrong with expressions, before anything runs. Never reads a queue.
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from penstock.scripts.context import TIMER as TIMER_HEADER
 from penstock.spark.pipelines import tasks as T
@@ -39,6 +40,13 @@ from penstock.spark.schema import text_body
 from penstock.spark.scripting.rows import COLUMNS
 
 CORRUPT = "_corrupt"
+VALUE = "value"
+READING = {
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    "maxStringLen": str(2**31 - 1),  # of a text, which is as long as a body may be; 20,000,000 by default
+    "maxNestingDepth": "1001",  # by default 1,000, and ours is one around it
+}
 ORIGIN = "struct<queue: string, id: string, number: bigint, attempts: int>"
 SENT = (
     "array<struct<to: string, codec: int, body: binary, type: string, key: string, priority: int, "
@@ -64,6 +72,7 @@ class Plan:
         self._definition = definition
         self._parsed: list[str] = []
         self.tables: dict[str, Table] = {}  # by column
+        self._end = f"end {uuid.uuid4().hex}"
         self._functions: dict[str, Function] = {}  # by step: a function is pickled once
 
     def steps(self, rows: DataFrame) -> DataFrame:
@@ -80,8 +89,8 @@ class Plan:
         finish = T.Finish(
             definition.root, definition.sources[0], definition.max_attempts, list(self.tables), script=script
         )
-        kept = [T.ORIGINS, T.ERROR, T.LIVE, T.TIMER, T.SENT, *self.tables, *(COLUMNS.fieldNames() if script else ())]
-        return frame.select(*kept).mapInArrow(finish, T.OUTPUT)
+        kept = [T.ORIGINS, T.BY, T.ERROR, T.LIVE, T.TIMER, T.SENT, *self.tables]
+        return frame.select(*kept, *(COLUMNS.fieldNames() if script else ())).mapInArrow(finish, T.OUTPUT)
 
     def begun(self, rows: DataFrame) -> DataFrame:
         """Messages as they are before the first step."""
@@ -96,6 +105,7 @@ class Plan:
             .withColumn(T.LIVE, ~F.col(T.TIMER))
             .withColumn(T.ERROR, F.lit(None).cast("string"))
             .withColumn(T.ORIGINS, F.array(origin))
+            .withColumn(T.BY, F.lit(None).cast("binary"))
             .withColumn(T.SENT, F.array().cast(SENT))
             .withColumn(DELIVER, F.lit(None).cast("bigint"))
         )
@@ -126,15 +136,15 @@ class Plan:
         schema = _asked(called, "parse", lambda: StructType.fromDDL(step.parse))
         if step.into in COLUMNS.fieldNames():
             raise StepError(Mistake(f"a message has a column {step.into} already", called, "into"))
-        if not schema.fields or CORRUPT in schema.fieldNames():
-            raise StepError(Mistake("a schema has fields, of names of their own", called, "parse"))
-        wanted = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-        options = {"columnNameOfCorruptRecord": CORRUPT}
-        parsed = _asked(called, "parse", lambda: frame.withColumn("_parsed", F.from_json(text_body(), wanted, options)))
+        if not schema.fields:
+            raise StepError(Mistake("a schema has fields", called, "parse"))
+        parsed = _asked(called, "parse", lambda: frame.withColumn("_read", self._read(schema)))
+        parsed = parsed.withColumn("_parsed", F.col("_read")[VALUE])
         needed = [field.name for field in schema if not field.nullable]
         missing = [F.when(F.col("_parsed")[name].isNull(), F.lit(name)) for name in needed]
+        read = F.col("_read")
         wrong = F.when(
-            F.col("_parsed").isNull() | F.col("_parsed")[CORRUPT].isNotNull(),
+            read[VALUE].isNull() | read[self._end].isNull() | read[CORRUPT].isNotNull(),
             F.lit(f"{called}: the body is not JSON of this schema: {step.parse}"),
         )
         if missing:
@@ -142,8 +152,17 @@ class Plan:
             wrong = wrong.when(first.isNotNull(), F.concat(F.lit(f"{called}: the body has no "), first))
         failed = _failed(parsed, wrong)
         self._parsed = [*(each for each in self._parsed if each != step.into), step.into]
-        there = F.when(F.col(T.LIVE), F.col("_parsed").dropFields(CORRUPT))
-        return failed.withColumn(step.into, there).drop("_parsed")
+        there = F.when(F.col(T.LIVE), F.col("_parsed"))
+        return failed.withColumn(step.into, there).drop("_read", "_parsed")
+
+    def _read(self, schema: StructType) -> Column:
+        """The body as a value among others: of a text Spark reads the first value, and does not look for more behind
+        it. Here the end must be reached, which has a name that no body can know."""
+        wanted = StructType(
+            [StructField(VALUE, schema), StructField(self._end, BooleanType()), StructField(CORRUPT, StringType())]
+        )
+        text = F.concat(F.lit(f'{{"{VALUE}":'), text_body(), F.lit(f',"{self._end}":true}}'))
+        return F.from_json(text, wanted, READING)
 
     def _filter(self, frame: DataFrame, step: Filter, called: str) -> DataFrame:
         judged = self._judged(frame, "_true", step.filter, called, "filter")
@@ -182,7 +201,7 @@ class Plan:
         ordered = keyed.repartition(T.BY).sortWithinPartitions(
             T.BY, F.desc("priority"), "deliver_at", "number", "queue"
         )
-        return _mapped(ordered, T.CallGroups(called, self._function(step, step.group, called), self._parsed)).drop(T.BY)
+        return _mapped(ordered, T.CallGroups(called, self._function(step, step.group, called), self._parsed))
 
     def _route(self, frame: DataFrame, step: Route, called: str) -> DataFrame:
         """The column ``_to``: the queue's name; or, behind a ``!``, which choice could not be computed."""

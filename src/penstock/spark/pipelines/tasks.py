@@ -38,7 +38,7 @@ ERROR = "_error"  # why it failed
 ORIGINS = "_origins"  # the messages that it comes of: of a group, several
 SENT = "_sent"  # what it puts
 TIMER = "_timer"  # that it is for the script alone
-BY = "_by"  # of a group: what it is grouped by
+BY = "_by"  # what its group is grouped by, from there on
 
 WHOSE = ("_queue", "_id")  # the last columns of a table's rows on their way: whose they are. Not written
 SCRIPT = "script"  # what is left beside the results for the app, among the tables
@@ -259,10 +259,11 @@ class Finish:
         results: list[Result] = []
         marks: list[Marks] = []
         kept: list[int] = []  # rows of messages that have not failed
+        bundles = _bundles(batch)
         start = 0
         while start < batch.num_rows:
             end = start + 1
-            while end < batch.num_rows and origins[end][0] == origins[start][0]:
+            while end < batch.num_rows and bundles[end] == bundles[start]:
                 end += 1
             error = next((each for each in errors[start:end] if each is not None), None)
             follow_ups = [each for some in sent[start:end] for each in some or ()]
@@ -294,7 +295,7 @@ class Finish:
             column = rows.column(name)
             there = column.is_valid()
             if there.true_count:
-                whose = _bundles(rows.filter(there))
+                whose = [(queue, id) for _, queue, id in _bundles(rows.filter(there))]
                 found[name] = [_table(column.filter(there), whose)]
         if self._script:
             live, timers = rows.column(LIVE).to_pylist(), rows.column(TIMER).to_pylist()
@@ -304,9 +305,11 @@ class Finish:
         return found
 
 
-def _bundles(batch: pa.RecordBatch) -> list[tuple[str, str]]:
-    """What belongs together comes of the same message first."""
-    return [(origin[0]["queue"], origin[0]["id"]) for origin in batch.column(ORIGINS).to_pylist()]
+def _bundles(batch: pa.RecordBatch) -> list[tuple[bytes | None, str, str]]:
+    """What belongs together comes of the same message first, in one group: in two of them it is there twice, which the
+    driver must know."""
+    by, origins = batch.column(BY).to_pylist(), batch.column(ORIGINS).to_pylist()
+    return [(group, origin[0]["queue"], origin[0]["id"]) for group, origin in zip(by, origins, strict=True)]
 
 
 def _table(structs: Any, whose: list[tuple[str, str]]) -> bytes:
