@@ -14,6 +14,7 @@ from penstock.store import layout as L
 from penstock.timequeue import administration
 from penstock.timequeue import groups as known_groups
 from penstock.timequeue.administration import Stats
+from penstock.timequeue.arguments import check_limit, check_state
 from penstock.timequeue.browsing import browse
 from penstock.timequeue.groups import Group
 from penstock.timequeue.ids import taken_apart
@@ -37,10 +38,8 @@ class Inside(OpenQueue):
 
         What is put, taken or removed meanwhile may or may not be seen; what moves meanwhile may be seen twice.
         """
-        if state not in ("waiting", "pending", "all"):
-            raise Misuse(f"state must be waiting, pending or all, not {state!r}")
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        check_state(state)
+        check_limit(limit)
         return browse(self._mine(), self._consumer, state=state, limit=limit)
 
     def groups(self, *, by: str | None = None, limit: int | None = None) -> list[Group]:
@@ -54,10 +53,8 @@ class Inside(OpenQueue):
         >>> [(group.key, group.waiting) for group in q.groups(by="size")]
         [('b.example', 3), ('a.example', 2)]
         """
-        if by not in known_groups.SORTS:
-            raise Misuse(f"by must be size, age or None, not {by!r}")
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        known_groups.check_sort(by)
+        check_limit(limit)
         return known_groups.groups(self._mine(), self._consumer, by=by, limit=limit)
 
     def cancel(self, message_id: str) -> bool:
