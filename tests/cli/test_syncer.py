@@ -83,6 +83,18 @@ def test_below_a_folder_it_serves_queues_that_come_later_and_lets_go_of_those_th
     orders.close()
 
 
+def test_macro_queues_are_served_by_their_members(start: Start, run: Run, tmp_path: Path) -> None:
+    with penstock.QueueManager(tmp_path / "root") as manager:
+        manager.create("member")
+        manager.create_macro("all", ["member"])  # it is looked at first
+    process = start("syncer", tmp_path / "root", "--json")
+    first = json.loads(process.stdout.readline())
+    assert (first["event"], first["queue"]) == ("serving", str(tmp_path / "root" / "member"))
+    process.send_signal(signal.SIGTERM)
+    assert [json.loads(line)["event"] for line in process.stdout] == ["ended"]
+    assert "a macro queue" in run("syncer", tmp_path / "root" / "all", code=3).stderr
+
+
 def test_a_second_one_is_refused(start: Start, orders: penstock.TimeQueue, tmp_path: Path) -> None:
     first = start("syncer", orders.path, "--json")
     heard(first, "serving")

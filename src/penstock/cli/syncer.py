@@ -16,6 +16,7 @@ import typer
 
 from penstock.cli.exits import OK
 from penstock.cli.ls import queues
+from penstock.cli.opening import is_macro
 from penstock.cli.options import Json, examples
 from penstock.cli.output import complain, flush, say_json
 from penstock.cli.signals import asked_to_end, code_of
@@ -150,13 +151,15 @@ def syncer(
 
 def _is_folder(place: Path) -> bool:
     """Of queues, not of one."""
-    return place.is_dir() and not (place / "queue.json").exists()
+    return place.is_dir() and not (place / "queue.json").exists() and not is_macro(place)
 
 
 def _found(places: list[Path]) -> Iterator[Path]:
+    """Of a folder not its macro queues: there is nothing to sync in them but their members, which are below it too."""
     seen = set()
     for place in places:
-        for path in queues(place) if _is_folder(place) else (place,):
+        below = (path for path in queues(place) if not is_macro(path)) if _is_folder(place) else iter((place,))
+        for path in below:
             known = os.path.realpath(path)
             if known not in seen:
                 seen.add(known)

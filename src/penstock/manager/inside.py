@@ -16,6 +16,7 @@ from penstock.message import Message
 from penstock.timequeue import TimeQueue
 from penstock.timequeue import groups as known_groups
 from penstock.timequeue.administration import Gauge
+from penstock.timequeue.arguments import check_limit, check_state
 from penstock.timequeue.groups import Group as KeyGroup
 
 
@@ -29,11 +30,9 @@ class Inside(OfMembers):
 
     def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]:
         """Messages without taking them: by members, those of a higher priority first; or by what decides instead."""
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        check_state(state)
+        check_limit(limit)
         several = [queue.browse(state=state, limit=limit) for queue in self._queues()]
-        if not several and state not in ("waiting", "pending", "all"):
-            raise Misuse(f"state must be waiting, pending or all, not {state!r}")
         policy = self._members.root.options.consuming
         if policy == "message-priority":
             return islice(heapq.merge(*several, key=lambda m: (-m.priority, m.deliver_us)), limit)
@@ -107,10 +106,8 @@ class Inside(OfMembers):
     def groups(self, *, by: str | None = None, limit: int | None = None) -> list[KeyGroup]:
         """The keys of waiting messages, and how many each has in all members together."""
         self._mine()
-        if by not in known_groups.SORTS:
-            raise Misuse(f"by must be size, age or None, not {by!r}")
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
+        known_groups.check_sort(by)
+        check_limit(limit)
         found = merged(each for queue in self._queues() for each in queue.groups())
         order = known_groups.SORTS[by]
         return (found if order is None else sorted(found, key=order))[:limit]

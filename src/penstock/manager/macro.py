@@ -138,7 +138,7 @@ class MacroQueue(Finishing, Inside):
 
     def _finish_copies(self, group: Group) -> None:
         """What one that was killed has decided and not done."""
-        for each in _groups(group):
+        for each in group.groups():
             copies = self._copies_of(each)
             if copies.is_unfinished():
                 copies.finish([leaf.member.queue for leaf in self._members.leaves if leaf.member is not None])
@@ -397,7 +397,7 @@ class MacroQueue(Finishing, Inside):
         """The next message that is due, of the member that ``consuming`` says; waits for one in any of them, up to
         ``timeout`` seconds, then raises ``QueueEmpty``."""
         group = self._mine()
-        lease_us = None if lease is None else _lease_us(lease)
+        lease_us = None if lease is None else self._lease_us(lease)
         seconds = None if timeout is None else check_seconds("timeout", timeout)
         asked = None
         if type is not None or key is not None:
@@ -430,14 +430,14 @@ class MacroQueue(Finishing, Inside):
         if group is not None:
             known_groups.check_order(group, type, key)
             asked = Asked((), (), group)
-        return self._consumer.receive(most, wait_s, _lease_us(lease), asked)
+        return self._consumer.receive(most, wait_s, self._lease_us(lease), asked)
 
     def _chosen(self, type: Any, key: Any) -> Asked:
         return Asked(check_names("type", type), check_names("key", key))
 
     def _lease_us(self, lease: float | None) -> int | None:
         """None: each member's own."""
-        return _lease_us(lease)
+        return None if lease is None else int(check_seconds("lease", lease, zero=False) * 1_000_000)
 
     @property
     def lease_s(self) -> float:
@@ -477,14 +477,6 @@ def _queue(leaf: Leaf) -> TimeQueue:
         raise leaf.opening.error or QueueClosed(f"{leaf.name}: closed")
     queue: TimeQueue = member.queue
     return queue
-
-
-def _lease_us(lease: float | None) -> int | None:
-    return None if lease is None else int(check_seconds("lease", lease, zero=False) * 1_000_000)
-
-
-def _groups(group: Group) -> list[Group]:
-    return [group, *(each for node in group.nodes if isinstance(node, Group) for each in _groups(node))]
 
 
 def _place_of(source: Any) -> int | None:

@@ -16,7 +16,8 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.errors import Misuse, NameTaken, NoSuchQueue, PenstockError, QueueBusy, QueueInUse, WrongRelationship
+from penstock.errors import Misuse, NameTaken, NoSuchQueue, PenstockError, WrongRelationship
+from penstock.manager.changing import engage, settle
 from penstock.manager.directory import (
     Directory,
     Entry,
@@ -56,8 +57,7 @@ from penstock.manager.permissions import (
     rights_of,
 )
 from penstock.manager.root import Root
-from penstock.manager.states import TRANSITIONS, State, after
-from penstock.store.directory import read_options
+from penstock.manager.states import State, after
 from penstock.store.files import Clock
 from penstock.timequeue.arguments import BUSY_S, check_seconds, queue_path
 
@@ -263,7 +263,7 @@ class QueueManager:
             self._check_letters(entry, wanted)
             self._kind(entry).check(Path(entry.place), wanted)
             if differences(entry.name, entry.options, wanted):
-                self._engage(Path(entry.place), self._kind(entry), wanted)
+                engage(Path(entry.place), self._kind(entry), wanted, busy_s=self._busy_s)
             self._handed.forget(entry.name)
         return self.find(entry.name)
 
@@ -285,46 +285,6 @@ class QueueManager:
         if "dead_letter" in wanted:
             options = msgspec.structs.replace(entry.options, dead_letter=wanted["dead_letter"])
             check_letters(msgspec.structs.replace(entry, options=options), self._files)
-
-    def _engage(self, place: Path, kind: Kind, wanted: dict[str, Any]) -> None:
-        """Note what is wanted, do it, note that it is so. Killed in between, whoever comes next does it again."""
-        before, sizes = read_noted(place), _sizes_of(place)
-        note(place, msgspec.structs.replace(before, wanted=msgspec.to_builtins(wanted)))
-        try:
-            self._complete(place, kind)
-        except (QueueInUse, QueueBusy):
-            if _sizes_of(place) == sizes:  # else it is half done, and somebody will do the rest
-                note(place, before)
-            raise
-
-    def _complete(self, place: Path, kind: Kind) -> None:
-        """Do what is noted as wanted; what cannot be done is not wanted any more. Only while others have the queue open
-        it stays as it is."""
-        noted = read_noted(place)
-        wanted = read_back(noted.wanted or {})
-        own = {name: value for name, value in wanted.items() if name in OWN}
-        try:
-            kind.change(place, {name: wanted[name] for name in wanted.keys() - own.keys()}, busy_s=self._busy_s)
-        except (QueueInUse, QueueBusy):
-            raise
-        except (PenstockError, OSError):
-            note(place, msgspec.structs.replace(noted, wanted=None))
-            raise
-        note(place, msgspec.structs.replace(noted, wanted=None, **own))
-
-    def _settle(self, entry: Entry, call: str) -> None:
-        """Complete what a killed manager was changing, or leave it as it was. While others have the queue open it stays
-        wanted, which holds up only those who change it too. To be called with the root's lock."""
-        place = Path(entry.place)
-        if read_noted(place).wanted is None:  # another one was first
-            return
-        try:
-            self._complete(place, self._kind(entry))
-        except (QueueInUse, QueueBusy):
-            if call not in TRANSITIONS[State.CONFIGURING]:
-                raise
-        except (PenstockError, OSError) as error:
-            log.warning("%s: a change of its options was cut short, and cannot be completed: %s", entry.name, error)
 
     def rename(self, name: Name, to: str) -> QueueInfo:
         """Another name for a queue that nobody has open. One step: it has the old name or the new one."""
@@ -380,7 +340,7 @@ class QueueManager:
                 raise AssertionError(f"{call} of a queue that is unknown")
             self._permit(call, entry.name)
             if entry.configuring:
-                self._settle(entry, call)
+                settle(entry, self._kind, call, busy_s=self._busy_s)
                 entry = self._files.find(entry.name) or entry
             after(entry.name, self._state(entry), call)
             yield entry
@@ -413,7 +373,7 @@ class QueueManager:
         self._permit_any("open", name if entry is None else entry.name)
         if entry is not None and entry.configuring:
             with self._root.locked():
-                self._settle(entry, "open")
+                settle(entry, self._kind, "open", busy_s=self._busy_s)
             entry = self._entry(name)
         if entry is None:
             after(name, State.UNKNOWN, "open")
@@ -568,8 +528,3 @@ def _path_of(entry: Entry) -> Path:
     if "://" in entry.place:
         raise Misuse(f"{entry.name}: it is at {entry.place}, and this version of Penstock opens only paths")
     return Path(entry.place)
-
-
-def _sizes_of(place: Path) -> tuple[int, int]:
-    options = read_options(place)
-    return options.slots, options.data_bytes

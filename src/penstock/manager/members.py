@@ -170,6 +170,10 @@ class Group(Node):
     def leaves(self) -> list[Leaf]:
         return [leaf for node in self.nodes for leaf in ([node] if isinstance(node, Leaf) else node.leaves())]
 
+    def groups(self) -> list[Group]:
+        """Itself and all macro queues in it."""
+        return [self, *(each for node in self.nodes if isinstance(node, Group) for each in node.groups())]
+
 
 class Quick(NamedTuple):
     """A member for those who have nothing to decide."""
@@ -224,7 +228,7 @@ class Members:
         entry = self._files.find(self._path.name)
         if entry is None or entry.macro is None:
             raise QueueNotFound(f"{self._path}: there is no macro queue here any more")
-        groups = {group.name: group for group in _groups(self.root)}
+        groups = {group.name: group for group in self.root.groups()}
         known: dict[str, Leaf] = {}
         root = self._group(entry, groups, known)
         for leaf in known.values():
@@ -362,11 +366,6 @@ def _raise_if_ours(error: BaseException | None) -> None:
 
 def notice_of(path: Path) -> Path:
     return path / NOTIFY / WAKEUP
-
-
-def _groups(group: Group) -> list[Group]:
-    below = [each for node in group.nodes if isinstance(node, Group) for each in _groups(node)]
-    return [group, *below]
 
 
 def _close(name: str, member: MemberQueue) -> None:

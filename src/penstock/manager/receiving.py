@@ -323,7 +323,7 @@ class Receiving:
         if self._version == version and self._watched and self.alarm.watches(len(self._watched)):
             return
         wanted: dict[Path, Leaf | None] = {leaf.member.notice: leaf for leaf in self._members.leaves if leaf.member}
-        wanted |= {notice_of(path): None for path in _places(self._members.root)}
+        wanted |= {notice_of(group.path): None for group in self._members.root.groups()}
         self.alarm.unwatch(path for path, leaf in self._watched.items() if wanted.get(path) is not leaf)
         self._watched = wanted
         self.alarm.watch(wanted)
@@ -411,8 +411,3 @@ class Receiving:
         self._vigils = {}
         self._watched = {}
         self._version = -1
-
-
-def _places(group: Group) -> list[Path]:
-    below = [path for node in group.nodes if isinstance(node, Group) for path in _places(node)]
-    return [group.path, *below]

@@ -138,10 +138,8 @@ class IntoMembers:
 
 def _begin_with(group: Group, turn: int) -> None:
     """Whose turn it is, where members take turns."""
-    group.next = turn
-    for node in group.nodes:
-        if isinstance(node, Group):
-            _begin_with(node, turn)
+    for each in group.groups():
+        each.next = turn
 
 
 def _queue(leaf: Leaf) -> TimeQueue:

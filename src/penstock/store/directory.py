@@ -53,8 +53,8 @@ def read_options(path: Path) -> Options:
             ) from None
         if (path / NOTIFY).exists():
             raise NotAQueue(
-                f"{path}: a macro queue, which has no messages of its own; open it with penstock.MacroQueue({path!s}), "
-                f"or by its name with a manager of {path.parent}"
+                f"{path}: a macro queue, which has no messages of its own; open it with "
+                f"penstock.MacroQueue({str(path)!r}), or by its name with a manager of {path.parent}"
             ) from None
         raise NotAQueue(f"{path}: not a queue: it has no {QUEUE_JSON}") from None
     except OSError as error:

@@ -11,6 +11,7 @@ from penstock.errors import Misuse
 from penstock.store import layout as L
 
 DURABILITIES = ("commit", "relaxed")
+STATES = ("waiting", "pending", "all")  # of the messages that one looks at
 
 BUSY_S = 10.0
 
@@ -32,6 +33,16 @@ def check_most(most: int) -> int:
     if most.__class__ is not int or most < 1:
         raise Misuse(f"the number of messages must be a whole number above 0, not {most!r}")
     return min(most, L.SLOTS_MAX)
+
+
+def check_limit(limit: int | None) -> None:
+    if limit is not None and (limit.__class__ is not int or limit < 0):
+        raise Misuse(f"limit must be a whole number, not {limit!r}")
+
+
+def check_state(state: str) -> None:
+    if state not in STATES:
+        raise Misuse(f"state must be waiting, pending or all, not {state!r}")
 
 
 def queue_path(path: str | os.PathLike[str]) -> Path:

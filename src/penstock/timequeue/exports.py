@@ -21,6 +21,7 @@ from penstock.store.backoff import Backoff
 from penstock.store.findings import Finding
 from penstock.store.options import BESIDE, DEDUP_WINDOW_S, HISTORY_AGE_S
 from penstock.store.picture import LIVE
+from penstock.timequeue.arguments import check_state
 from penstock.timequeue.copying import Copied, copy_out, finding_of, read_data, take_picture
 from penstock.timequeue.opening import create
 from penstock.timequeue.puts import Entry, Extra, entry
@@ -46,9 +47,8 @@ class Export(Iterator[dict[str, Any]]):
     """
 
     def __init__(self, queue: TimeQueue, *, state: str = "all", findings: list[Finding] | None = None) -> None:
-        states = {"waiting": (L.STATE_WAITING,), "pending": (L.STATE_PENDING, L.STATE_CLAIMED), "all": LIVE}.get(state)
-        if states is None:
-            raise Misuse(f"state must be waiting, pending or all, not {state!r}")
+        check_state(state)
+        states = {"waiting": (L.STATE_WAITING,), "pending": (L.STATE_PENDING, L.STATE_CLAIMED), "all": LIVE}[state]
         self._queue = queue
         self._client = queue._mine()
         self._findings = findings

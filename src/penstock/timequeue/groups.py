@@ -65,6 +65,12 @@ SORTS: dict[str | None, Callable[[Group], tuple[float, float]] | None] = {
 }
 
 
+def check_sort(by: str | None) -> None:
+    """What ``groups(by=)`` names."""
+    if by not in SORTS:
+        raise Misuse(f"by must be size, age or None, not {by!r}")
+
+
 def check_order(group: str, type: object, key: object) -> Order:
     """The order that ``get_many(group=)`` names."""
     if group not in ORDERS:

@@ -1,5 +1,5 @@
 """Owns that a queue object is open: its client, made anew after a fork, and its end. What is done with a queue is
-``timequeue.py``'s.
+``timequeue.py``'s and ``inside.py``'s.
 """
 
 from __future__ import annotations

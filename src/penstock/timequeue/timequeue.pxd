@@ -2,9 +2,8 @@ cimport cython
 from penstock.message cimport Message
 from penstock.timequeue.arguments cimport check_durability, check_most, check_several
 from penstock.timequeue.clients cimport Client
-from penstock.timequeue.opened cimport OpenQueue
+from penstock.timequeue.inside cimport Inside
 from penstock.timequeue.puts cimport Entry, entries, entry
-from penstock.timequeue.ids cimport taken_apart
 from penstock.timequeue.leases cimport Consumer, Wanted
 from penstock.timequeue.producer cimport Producer
 
@@ -14,17 +13,14 @@ cdef int WANTED_MAX
 
 cdef bint _is_name(object value) noexcept
 
-cdef class TimeQueue(OpenQueue):
+cdef class TimeQueue(Inside):
     cdef readonly Producer _producer
-    cdef readonly Consumer _consumer
     cdef readonly object _specials
     cdef readonly object _moves
-    cdef readonly object _answers
     cdef public object _asking
     cdef object _making
     cdef dict _wanted
     cdef readonly double _lease_s
-    cdef readonly bint _sync
 
     cpdef u64 _lease_us(self, object lease) except? 0
     cpdef bint _is_synced(self, object durability) except -1

@@ -1,4 +1,6 @@
-"""Owns TimeQueue, the queue as a program sees it: put, get, ack, and a look inside. Each call is the client's own."""
+"""Owns TimeQueue, the queue as a program sees it: put, get, ack, claims. Each call is the client's own. Looks into one
+are ``inside.py``'s.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -14,10 +16,9 @@ from penstock.errors import LeaseLost, Misuse, QueueEmpty, QueueFull
 from penstock.interface import MessageOptions, Names, PutOptions
 from penstock.message import PENDING, Message
 from penstock.store import layout as L
-from penstock.timequeue import administration, coroutines, fileputs
+from penstock.timequeue import coroutines, fileputs
 from penstock.timequeue import groups as known_groups
 from penstock.timequeue import receivers as known
-from penstock.timequeue.administration import Stats
 from penstock.timequeue.answers import Answers
 from penstock.timequeue.arguments import (
     check_durability,
@@ -28,21 +29,19 @@ from penstock.timequeue.arguments import (
     delay_us,
 )
 from penstock.timequeue.asking import Asking
-from penstock.timequeue.browsing import browse
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.clients import Client
 from penstock.timequeue.columns import ColumnPuts, Columns
 from penstock.timequeue.consumers import PREFETCH, QueueConsumer
-from penstock.timequeue.groups import Group
 from penstock.timequeue.handles import Handle
 from penstock.timequeue.holder import Holder
-from penstock.timequeue.ids import MessageIds, taken_apart
+from penstock.timequeue.ids import MessageIds
+from penstock.timequeue.inside import Inside
 from penstock.timequeue.leases import Consumer, Wanted
 from penstock.timequeue.leases import wanted as chosen_of
 from penstock.timequeue.models import WAYS, Way, way_of
 from penstock.timequeue.moving import Moves, wanted
-from penstock.timequeue.once import AlreadyPublished, OncePut, PublisherInfo, forget, publishers
-from penstock.timequeue.opened import OpenQueue
+from penstock.timequeue.once import AlreadyPublished, OncePut
 from penstock.timequeue.producer import Once, Producer
 from penstock.timequeue.puts import Draft, Entry, entries, entry
 from penstock.timequeue.receivers import ClaimInfo, ReceiverInfo
@@ -53,7 +52,7 @@ from penstock.timequeue.walking import receive_walking
 WANTED_MAX = 256  # types and keys that are remembered
 
 
-class TimeQueue(OpenQueue):
+class TimeQueue(Inside):
     """A queue in a directory, shared by any number of threads and processes.
 
     >>> import penstock
@@ -244,14 +243,6 @@ class TimeQueue(OpenQueue):
             items = items.entries()
         self._put(items, timeout, durability, once)
 
-    def publishers(self) -> list[PublisherInfo]:
-        """Those whose batches are put once, with the last number of each."""
-        return publishers(self._mine())
-
-    def forget_publisher(self, name: str) -> bool:
-        """Forget a publisher: its numbers may be published again. False if there is none of this name."""
-        return forget(self._mine(), name, wait_s=self._busy_s)
-
     def _entries(
         self, bodies: Iterable[Any], options: MessageOptions, way: Way | None = None, *, several: bool = True
     ) -> list[Entry]:
@@ -352,23 +343,6 @@ class TimeQueue(OpenQueue):
         client = self._mine()
         lease_us = self._lease_us(lease)
         return known_groups.receive(client, self._consumer, order, most, check_seconds("wait", wait), lease_us)
-
-    def groups(self, *, by: str | None = None, limit: int | None = None) -> list[Group]:
-        """The keys of waiting messages, and how many each has: by "size", by "age", or in no order; ``limit`` at most.
-
-        What is put or taken meanwhile may or may not be counted.
-
-        >>> import penstock
-        >>> q = penstock.create(path)
-        >>> ids = [q.put(n, key="a.example" if n < 2 else "b.example") for n in range(5)]
-        >>> [(group.key, group.waiting) for group in q.groups(by="size")]
-        [('b.example', 3), ('a.example', 2)]
-        """
-        if by not in known_groups.SORTS:
-            raise Misuse(f"by must be size, age or None, not {by!r}")
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
-        return known_groups.groups(self._mine(), self._consumer, by=by, limit=limit)
 
     def _lease_us(self, lease: float | None) -> int:
         return int((self._lease_s if lease is None else check_seconds("lease", lease, zero=False)) * 1_000_000)
@@ -623,77 +597,6 @@ class TimeQueue(OpenQueue):
     def claims(self) -> list[ClaimInfo]:
         """The open claims of all receivers."""
         return known.open_claims(self._mine())
-
-    # ------------------------------------------------------------ a look inside
-
-    def browse(self, *, state: str = "waiting", limit: int | None = None) -> Iterator[Message]:
-        """Messages without taking them, in the order of delivery: "waiting", "pending" or "all".
-
-        What is put, taken or removed meanwhile may or may not be seen; what moves meanwhile may be seen twice.
-        """
-        if state not in ("waiting", "pending", "all"):
-            raise Misuse(f"state must be waiting, pending or all, not {state!r}")
-        if limit is not None and (limit.__class__ is not int or limit < 0):
-            raise Misuse(f"limit must be a whole number, not {limit!r}")
-        return browse(self._mine(), self._consumer, state=state, limit=limit)
-
-    def cancel(self, message_id: str) -> bool:
-        """Remove a waiting message. False if it is not waiting: unknown, gone, or with a receiver."""
-        return self._cancel(message_id, tell=True)
-
-    def _cancel(self, message_id: str, *, tell: bool) -> bool:
-        """``tell`` whoever waits for an answer to it."""
-        client = self._mine()
-        asked: list[Message] = []
-        cancelled = False
-        if self.check_id(message_id):
-            cancelled = client.turn(administration.cancel, client, *self.parse_id(message_id), self._consumer, asked)
-        if not cancelled and self._has_moved_in():  # it may have kept its id and be elsewhere
-            for message in self.browse():
-                if message._special and message.id == message_id:
-                    place = message.slot, message.number
-                    cancelled = client.turn(administration.cancel, client, *place, self._consumer, asked)
-        if cancelled and self._sync:
-            client.syncs.sync_index()  # a cancelled message does not come back, not even after a power loss
-        if asked and tell:
-            self._answers.give_up(asked, "cancelled")
-        return cancelled
-
-    def check_id(self, message_id: str) -> bool:
-        """``Misuse`` if this is no id of a message that can be here. False if it was put into another queue."""
-        try:
-            self.parse_id(message_id)
-        except Misuse:
-            if not isinstance(message_id, str) or not self._has_moved_in():
-                raise
-            taken_apart(message_id, message_id.partition("-")[0] + "-", self.name)
-            return False
-        return True
-
-    def _has_moved_in(self) -> bool:
-        kernel = self._mine().kernel
-        return kernel.get(kernel.get(L.H_STATS_AT) + L.T_MOVED_IN) > 0
-
-    def purge(self) -> int:
-        """Remove every waiting message that was there when this was called; how many."""
-        client = self._mine()
-        tell = functools.partial(self._answers.give_up, how="purged")
-        removed = administration.purge(client, self._consumer, tell)
-        if removed and self._sync:
-            client.syncs.sync_index()
-        return removed
-
-    def qsize(self) -> int:
-        """Waiting messages, due or not."""
-        return self._mine().kernel.get(L.H_WAITING)
-
-    def gauge(self) -> administration.Gauge:
-        """How much waits, how much is being worked on, and for how long lately: without the lock."""
-        return administration.gauge(self._mine())
-
-    def stats(self) -> Stats:
-        client = self._mine()
-        return client.turn(administration.stats, client)
 
 
 def _is_name(value: Any) -> bool:
