@@ -3,13 +3,16 @@ nothing is confirmed that is not on disk, nobody waits for long."""
 
 from __future__ import annotations
 
+import array
 import asyncio
 import errno
+import fcntl
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -238,6 +241,30 @@ def test_a_forked_child_has_pipes_of_its_own(queue: Queues, serve: Callable[...,
     assert bodies(q) == [b"child", b"parent", b"parent again"]
 
 
+@pytest.mark.usefixtures("patient")
+def test_answers_that_nobody_reads_never_fill_their_pipes(queue: Queues, serve: Callable[..., Child]) -> None:
+    """What the kernel tells needs no answer. A pipe of one page is the least that a system gives."""
+    q = durable(queue)
+    serve(q)
+    q.put(b"x")
+    [channel] = q._mine().syncs.commits._asking._free
+    for fd in (channel.receipt, channel.confirm):
+        room = fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 4096)
+    frames = room // len(answer_frame(0, 0))
+    most = 0
+    for _ in range(3 * frames):
+        q.put(b"x")
+        most = max(most, *(waiting_bytes(fd) for fd in (channel.receipt, channel.confirm)))
+    assert q.stats().followed == 3 * frames + 1, "each was confirmed by the component"
+    assert most <= room // 2
+
+
+def waiting_bytes(fd: int) -> int:
+    found = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, found)
+    return found[0]
+
+
 # ---------------------------------------------------------------- killed and stopped at every step
 
 
@@ -306,7 +333,7 @@ def test_stopped_at_every_step_the_component_holds_nobody_up(
     assert time.monotonic() - start_s < PROMISED_S + SLACK_S, "it is not asked again and again"
     syncer.go_on()
     time.sleep(0.05)  # it goes on where it was: with requests and confirmations that nobody waits for any more
-    q._mine().syncs.commits._asking._again_s = 0.0  # as if a second had passed
+    q._mine().syncs.commits._asking._again_us = 0  # as if a second had passed
     puts_in_time(q, [b"f", b"g"])
     assert bodies(q) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
     assert q.stats().followed >= 1, "it serves again"
@@ -725,7 +752,7 @@ def test_a_failed_sync_reaches_every_waiter_and_is_final(queue: Queues, serve: C
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         rig.observe(Watch(fail))
-        syncer._batches._limits = Limits(gather_us=400_000, idle_us=400_000, batch_requests_max=3, automatic=False)
+        syncer._batches.limit(Limits(gather_us=400_000, idle_us=400_000, batch_requests_max=3, automatic=False))
 
     syncer = serve(q, fail_when_three_wait)
     rig.observe(Watch(no_sync))

@@ -15,8 +15,14 @@ import signal
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from penstock.store import rig
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
+from penstock.store import rig, syscalls
 from penstock.store.files import follow_folder
 
 FOLDER = "sync"
@@ -28,8 +34,15 @@ CONFIRM = "confirm"
 
 FRAME_BYTES_MAX = select.PIPE_BUF  # what POSIX promises not to mix with what others write
 READ_BYTES = 1 << 16  # as much as a pipe holds, where nobody changed that
+WATCHED_MAX = 4  # descriptors of one ``Watched``; fifos.pxd has it again
 
 _CLOSED = os.O_CLOEXEC | os.O_NONBLOCK
+
+try:  # the one behind Python's, which makes an enumeration's member of its answer: that takes longer than a write
+    from _signal import getsignal as _handler_of  # type: ignore[import-not-found]
+except ImportError:
+    _handler_of = signal.getsignal
+_SIGPIPE, _IGNORED = int(signal.SIGPIPE), int(signal.SIG_IGN)
 
 
 def channel_name(kind: str, client: int, channel: int) -> str:
@@ -116,13 +129,11 @@ def open_to_write(path: Path) -> int | None:
 
 def send(fd: int, frame: bytes) -> bool:
     """False if it is full: nobody has read for long. ``BrokenPipeError`` if nobody has it open any more."""
-    rig.effect(rig.SEND, fd, 0, frame)
-    try:
-        if signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN:  # as Python has it, unless a program changes that
-            return os.write(fd, frame) == len(frame)
-        return _write_unsignalled(fd, frame) == len(frame)
-    except BlockingIOError:
-        return False
+    if rig.watching:
+        rig.effect(rig.SEND, fd, 0, frame)
+    if _handler_of(_SIGPIPE) == _IGNORED:  # as Python has it, unless a program changes that
+        return syscalls.write_pipe(fd, frame) == len(frame)
+    return _write_unsignalled(fd, frame) == len(frame)
 
 
 def _write_unsignalled(fd: int, frame: bytes) -> int:
@@ -133,7 +144,7 @@ def _write_unsignalled(fd: int, frame: bytes) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGPIPE,))
         is_pending = signal.SIGPIPE in signal.sigpending()  # of somebody who had it blocked: that one is not ours
         try:
-            return os.write(fd, frame)
+            return syscalls.write_pipe(fd, frame)
         except BrokenPipeError:
             if not is_pending:
                 signal.sigtimedwait((signal.SIGPIPE,), 0)
@@ -144,22 +155,20 @@ def _write_unsignalled(fd: int, frame: bytes) -> int:
 
 def receive(fd: int) -> bytes:
     """What is there; nothing if there is nothing."""
-    rig.effect(rig.RECEIVE, fd)
-    try:
-        return os.read(fd, READ_BYTES)
-    except BlockingIOError:
-        return b""
+    if rig.watching:
+        rig.effect(rig.RECEIVE, fd)
+    return syscalls.read_pipe(fd, READ_BYTES)
 
 
-class _PollFd(ctypes.Structure):
-    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("found", ctypes.c_short))
+if not cython.compiled:  # where it is compiled, the one of syscalls.pxd
 
+    class _PollFd(ctypes.Structure):
+        _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+    class _Timespec(ctypes.Structure):
+        _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
-
-_ppoll = ctypes.CDLL(None, use_errno=True).ppoll
+    _ppoll = ctypes.CDLL(None, use_errno=True).ppoll
 
 
 class Watched:
@@ -167,14 +176,25 @@ class Watched:
     up to a millisecond, which is longer than most syncs, and ``select.select`` knows no descriptor above 1023."""
 
     def __init__(self, fds: Sequence[int]) -> None:
-        self._fds = (_PollFd * len(fds))(*[_PollFd(fd, select.POLLIN, 0) for fd in fds])
+        self._count = len(fds)
+        assert self._count <= WATCHED_MAX
+        if not cython.compiled:
+            self._fds: Any = (_PollFd * len(fds))()
+        for i in range(self._count):
+            self._fds[i].fd = fds[i]
+            self._fds[i].events = select.POLLIN
 
-    def wait(self, timeout_us: int | None) -> set[int]:
-        """Those that have; none after so long, or when a signal came."""
-        span = None
-        if timeout_us is not None:
+    def wait(self, timeout_us: int) -> int:
+        """Those that have, a bit for each in their order; none after so long (-1: never), or when a signal came."""
+        if cython.compiled:
+            count = syscalls.poll_readable(self._fds, self._count, timeout_us)  # type: ignore[attr-defined]
+        else:
             seconds, rest_us = divmod(timeout_us, 1_000_000)
-            span = ctypes.byref(_Timespec(seconds, rest_us * 1000))
-        if _ppoll(self._fds, len(self._fds), span, None) <= 0:
-            return set()
-        return {entry.fd for entry in self._fds if entry.found}
+            span = None if timeout_us < 0 else ctypes.byref(_Timespec(seconds, rest_us * 1000))
+            count = _ppoll(self._fds, self._count, span, None)
+        found = 0
+        if count > 0:
+            for i in range(self._count):
+                if self._fds[i].revents:
+                    found |= 1 << i
+        return found

@@ -1,5 +1,5 @@
 # The C side of syscalls.py: the same calls without the interpreter's wrappers.
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.pythread cimport PyThread_get_thread_ident as get_ident
 from libc.errno cimport EACCES, EAGAIN, EINTR, ETIMEDOUT, errno
@@ -27,6 +27,14 @@ cdef inline void errno_set(int code) noexcept:
 cdef extern from "<errno.h>" nogil:
     int* import_errno "__errno_location"()
 
+cdef extern from "<poll.h>" nogil:
+    cdef struct c_pollfd "pollfd":
+        int fd
+        short events
+        short revents
+    int c_ppoll "ppoll"(c_pollfd* fds, unsigned long count, const c_timespec* span, const void* mask)
+    short POLLIN
+
 cdef extern from "<time.h>" nogil:
     cdef struct c_timespec "timespec":
         long long tv_sec
@@ -36,6 +44,8 @@ cdef extern from "<time.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, long long offset)
     int c_fdatasync "fdatasync"(int fd)
+    Py_ssize_t c_write "write"(int fd, const void* data, size_t size)
+    Py_ssize_t c_read "read"(int fd, void* data, size_t size)
 
 cdef extern from "<sys/syscall.h>" nogil:
     long SYS_futex
@@ -156,3 +166,47 @@ cdef inline int sync_data(int fd) except -1:
             PyErr_SetFromErrno(OSError)
             return -1
         PyErr_CheckSignals()
+
+cdef inline Py_ssize_t write_pipe(int fd, bytes data) except -2:
+    cdef Py_ssize_t done
+    while True:
+        done = c_write(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        if done >= 0:
+            return done
+        if errno == EAGAIN:
+            return -1
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+            return -2
+
+cdef inline bytes read_pipe(int fd, Py_ssize_t most):
+    cdef bytes room = PyBytes_FromStringAndSize(NULL, most)
+    cdef Py_ssize_t done
+    while True:
+        done = c_read(fd, PyBytes_AS_STRING(room), most)
+        if done >= 0:
+            return room[:done]
+        if errno == EAGAIN:
+            return b""
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+            return None
+
+cdef inline int poll_readable(c_pollfd* fds, int count, long long timeout_us) except -1:
+    """How many have something to read; 0 after so long (-1: never), or when a signal came."""
+    cdef c_timespec span
+    cdef int found, code
+    span.tv_sec = timeout_us // 1000000
+    span.tv_nsec = timeout_us % 1000000 * 1000
+    PyErr_CheckSignals()  # of one that came before: no interpreter came by since
+    with nogil:
+        found = c_ppoll(fds, count, NULL if timeout_us < 0 else &span, NULL)
+        code = errno
+    if found >= 0:
+        return found
+    if code != EINTR:
+        errno_set(code)
+        PyErr_SetFromErrno(OSError)
+        return -1
+    PyErr_CheckSignals()
+    return 0

@@ -89,3 +89,19 @@ def futex_wake(address: int, count: int) -> None:
 
 def clock_us(clock: int) -> int:
     return time.clock_gettime_ns(clock) // 1000
+
+
+def write_pipe(fd: int, data: bytes) -> int:
+    """Bytes written; -1 if it is full."""
+    try:
+        return os.write(fd, data)
+    except BlockingIOError:
+        return -1
+
+
+def read_pipe(fd: int, most: int) -> bytes:
+    """What is there, which may be nothing."""
+    try:
+        return os.read(fd, most)
+    except BlockingIOError:
+        return b""

@@ -5,6 +5,7 @@ from penstock.store.files cimport LocalFiles
 from penstock.store.kernel cimport Kernel
 from penstock.store.offers cimport Offers
 from penstock.timequeue.clients cimport Client
+from penstock.timequeue.syncasking cimport Asked, Asking
 
 ctypedef unsigned long long u64
 
@@ -43,8 +44,8 @@ cdef class SharedSync:
     cpdef int _serve(self, u64 number) except -1
     cpdef bint _may_sleep(self) except -1
     cpdef bint has_syncer(self) except -1
-    cpdef object _ask(self, object ranges)
-    @cython.locals(bell=u64, waits=int, offered=bint)
+    cpdef Asked _ask(self, object ranges)
+    @cython.locals(bell=u64, waits=int, offered=bint, asked=Asked)
     cpdef object wait(self, u64 ticket, object then=*, object argument=*, object offer=*, object ranges=*)
     cpdef int tell_sleepers(self) except -1
     @cython.locals(i=int)
@@ -65,10 +66,10 @@ cdef class SharedSync:
 
 cdef class Commits(SharedSync):
     cdef Offers _offers
-    cdef readonly object _asking
+    cdef readonly Asking _asking
 
     cpdef bint has_syncer(self) except -1
-    cpdef object _ask(self, object ranges)
+    cpdef Asked _ask(self, object ranges)
     cpdef int _perform(self, u64 number, bint doubtful) except -1
     @cython.locals(expected=u64, filling=u64, deadline=double)
     cpdef int _gather(self) except -1

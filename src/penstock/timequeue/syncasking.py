@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.store import fifos
+from penstock.store import fifos, syscalls
 from penstock.store import layout as L
 from penstock.store.kernel import Kernel
 from penstock.timequeue.syncframes import Range, confconf_frame, has_answer, request_frame
@@ -24,8 +24,14 @@ from penstock.timequeue.syncframes import Range, confconf_frame, has_answer, req
 RECEIPT_S = 0.25  # a component that runs reads its requests within milliseconds, between two syncs
 CONFIRM_S = 0.9  # in all: whoever was not confirmed by then leads a sync himself, within the promised second
 AGAIN_S = 1.0  # after one that did not answer in time, the next is asked so much later
-RECEIPTS_KEPT = 128  # nobody needs those of what was confirmed in time; a user's pipes past 1024 have room for 256 each
+ANSWERS_KEPT = 128  # nobody needs those of what the kernel told; a user's pipes past 1024 have room for 256 each
 CHANNELS_MAX = 64  # threads of a client that wait at the same time; those above it do without
+
+CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
+
+
+def now_us() -> int:
+    return syscalls.clock_us(CLOCK_MONOTONIC)
 
 
 class Line:
@@ -77,35 +83,37 @@ class Channel:
 class Asked:
     """One request, and the wait for its answer."""
 
-    __slots__ = ("_asking", "_channel", "_end_s", "_has_more_time", "_line", "_serial", "_waits")
+    __slots__ = ("_asking", "_channel", "_end_us", "_has_more_time", "_line", "_serial", "_waits")
 
-    def __init__(self, asking: Asking, line: Line, channel: Channel, ranges: Sequence[Range]) -> None:
+    def send(self, asking: Asking, line: Line, channel: Channel, ranges: Sequence[Range]) -> None:
         self._asking = asking
         self._line = line
         self._channel = channel
-        self._end_s = 0.0
+        self._end_us = 0
         self._has_more_time = False
-        self._serial = channel.serial = channel.serial + 1
+        self._waits = False
+        channel.serial += 1
+        self._serial = channel.serial
         frame = request_frame(channel.client, channel.number, self._serial, ranges)
         try:
-            self._waits = fifos.send(line.request, frame)
+            self._waits = fifos.send(self._line.request, frame)
         except BrokenPipeError:
-            self._waits = False
+            pass
         if not self._waits:
-            asking.lost(line)
+            self._asking.lost(self._line)
 
     def may_answer(self) -> bool:
         """Whether the answer may still come; False when there is one, or none is to be expected any more. Asked before
         each sleep: what it was asked for is not done, or the kernel would say so."""
         if not self._waits:
             return False
-        if self._end_s == 0.0:  # it was sent just now
-            self._end_s = time.monotonic() + RECEIPT_S
+        if self._end_us == 0:  # it was sent just now
+            self._end_us = now_us() + int(RECEIPT_S * 1e6)
             return True
         if has_answer(fifos.receive(self._channel.confirm), self._serial):
             self._waits = False  # of a sync that failed, or was none of those that count
             self._confirm()
-        elif not self._line.is_read() or (time.monotonic() >= self._end_s and not self._has_receipt()):
+        elif not self._line.is_read() or (now_us() >= self._end_us and not self._has_receipt()):
             self._waits = False
             self._asking.lost(self._line)
         return self._waits
@@ -115,7 +123,7 @@ class Asked:
         if self._has_more_time or not has_answer(fifos.receive(self._channel.receipt), self._serial):
             return False
         self._has_more_time = True
-        self._end_s += CONFIRM_S - RECEIPT_S
+        self._end_us += int((CONFIRM_S - RECEIPT_S) * 1e6)
         return True
 
     def _confirm(self) -> None:
@@ -129,10 +137,10 @@ class Asked:
         """Nobody waits any more, however it ended."""
         channel = self._channel
         if self._waits:
-            fifos.receive(channel.confirm)
             self._confirm()
-        if self._serial % RECEIPTS_KEPT == 0:
+        if self._serial % ANSWERS_KEPT == 0:
             fifos.receive(channel.receipt)
+            fifos.receive(channel.confirm)
         self._asking.free(channel)
 
 
@@ -144,14 +152,14 @@ class Asking:
         self._kernel = kernel
         self._line: Line | None = None
         self._lost_generation = 0
-        self._again_s = 0.0
+        self._again_us = 0
         self._free: list[Channel] = []
         self._all: list[Channel] = []
         self._unused = list(range(CHANNELS_MAX))  # numbers that no channel has
 
     def may_ask(self) -> bool:
         """Whether the one that serves, if one does, has not just been asked in vain."""
-        return self._kernel.get(L.H_SYNCER) != self._lost_generation or time.monotonic() >= self._again_s
+        return self._kernel.get(L.H_SYNCER) != self._lost_generation or now_us() >= self._again_us
 
     def ask(self, client: int, ranges: Sequence[Range]) -> Asked | None:
         """Ask for these bytes, which are written. None if there is nobody to ask."""
@@ -162,7 +170,11 @@ class Asking:
             if line is None:
                 return None
         channel = self._channel(client)
-        return None if channel is None else Asked(self, line, channel, ranges)
+        if channel is None:
+            return None
+        asked = Asked()
+        asked.send(self, line, channel, ranges)
+        return asked
 
     def _connect(self, generation: int) -> Line | None:
         request = fifos.open_to_write(self._folder / fifos.REQUEST)
@@ -204,7 +216,7 @@ class Asking:
 
     def _do_without(self, generation: int) -> None:
         self._lost_generation = generation
-        self._again_s = time.monotonic() + AGAIN_S
+        self._again_us = now_us() + int(AGAIN_S * 1e6)
 
     def free(self, channel: Channel) -> None:
         self._free.append(channel)

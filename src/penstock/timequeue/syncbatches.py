@@ -16,7 +16,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.timequeue.syncframes import Range, Request
+from penstock.timequeue.syncframes import Range, Request, Who
 
 SAVED_MAX = 4096  # more than all clients of a queue with a few threads each: whoever is not saved helps himself
 CONFIRM_US = 5_000  # so long a batch waits for one that was told: dead, stopped, or on a very busy machine
@@ -43,8 +43,8 @@ class State(Enum):
 
 
 AFTER = {State.GATHERING: State.SYNCING, State.SYNCING: State.CONFIRMING, State.CONFIRMING: State.GATHERING}
-
-Who = tuple[int, int, int]  # client, channel, serial
+# Again for the compiled core, where a name of the module is quicker to look up than one of the class.
+_GATHERING, _SYNCING, _CONFIRMING = State
 
 
 class Ranges:
@@ -62,17 +62,28 @@ class Ranges:
     def is_near(self, start: int, length: int) -> bool:
         """Whether it is contiguous with what is there, or nearly."""
         at = bisect_left(self._starts, start)
-        behind = at > 0 and start - self._ends[at - 1] <= self._gap_bytes
-        return behind or (at < len(self._starts) and self._starts[at] - (start + length) <= self._gap_bytes)
+        if at > 0:
+            end = self._ends[at - 1]
+            if start <= end + self._gap_bytes:
+                return True
+        if at < len(self._starts):
+            following = self._starts[at]
+            return following <= start + length + self._gap_bytes
+        return False
 
     def add(self, start: int, length: int) -> None:
-        end = start + length
         first = bisect_left(self._starts, start)
-        if first > 0 and start - self._ends[first - 1] <= self._gap_bytes:
-            first -= 1
+        end = start + length
+        if first > 0:
+            before = self._ends[first - 1]
+            if start <= before + self._gap_bytes:
+                first -= 1
         last = first
-        while last < len(self._starts) and self._starts[last] - end <= self._gap_bytes:
-            start, end = min(start, self._starts[last]), max(end, self._ends[last])
+        while last < len(self._starts):
+            following = self._starts[last]
+            if following > end + self._gap_bytes:
+                break
+            start, end = min(start, following), max(end, self._ends[last])
             last += 1
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
@@ -86,9 +97,9 @@ class Batches:
     """The requests of one queue, from their receipt to the confirmation that they were confirmed."""
 
     def __init__(self, limits: Limits, *, data_bytes: int) -> None:
-        self._limits = limits
+        self.limit(limits)
         self._data_bytes = data_bytes
-        self.state = State.GATHERING
+        self.state = _GATHERING
         self._batch: list[Request] = []
         self._ranges = Ranges(limits.gap_bytes)
         self._saved: list[tuple[Request, int]] = []  # and when they came
@@ -97,6 +108,15 @@ class Batches:
         self._since_us = 0  # when the sync began, or those that wait were told
         self._expected = 1  # requests that are likely to come soon: of those that were served last
         self._usual_us = 0.0
+
+    def limit(self, limits: Limits) -> None:
+        """From now on."""
+        self._batch_bytes_max = limits.batch_bytes_max
+        self._batch_requests_max = limits.batch_requests_max
+        self._gather_us = limits.gather_us
+        self._fixed_idle_us = limits.idle_us
+        self._gap_bytes = limits.gap_bytes
+        self._automatic = limits.automatic
 
     # ------------------------------------------------------------ the first phase: request and receipt
 
@@ -115,23 +135,23 @@ class Batches:
         return True
 
     def _sort_in(self, request: Request, came_us: int) -> None:
-        if self.state is not State.GATHERING or not self._fits(request):
+        if self.state is _GATHERING and self._fits(request):
+            if not self._batch:
+                self._first_us = came_us
+            self._last_us = came_us
+            self._batch.append(request)  # 515, 620
+            for offset, length in request.ranges:
+                self._ranges.add(offset, length)
+        else:
             self._saved.append((request, came_us))  # 560
-            return
-        if not self._batch:
-            self._first_us = came_us
-        self._last_us = came_us
-        self._batch.append(request)  # 515, 620
-        for offset, length in request.ranges:
-            self._ranges.add(offset, length)
 
     def _fits(self, request: Request) -> bool:
         """510: an empty batch takes anything, or what is too large would never be synced."""
         if not self._batch:
             return True
-        if len(self._batch) >= self._limits.batch_requests_max:
+        if len(self._batch) >= self._batch_requests_max:
             return False
-        left_bytes = self._limits.batch_bytes_max - self._ranges.total_bytes
+        left_bytes = self._batch_bytes_max - self._ranges.total_bytes
         for offset, length in request.ranges:
             left_bytes -= length
             if left_bytes < 0 or not self._ranges.is_near(offset, length):
@@ -142,30 +162,26 @@ class Batches:
 
     def sync_due(self, now_us: int) -> bool:
         """520, 630."""
-        return self.state is State.GATHERING and bool(self._batch) and (self._is_full() or now_us >= self._closes_us())
+        return self.state is _GATHERING and bool(self._batch) and (self._is_full() or now_us >= self._closes_us())
 
     def _is_full(self) -> bool:
-        limits = self._limits
         return (
-            len(self._batch) >= limits.batch_requests_max
-            or self._ranges.total_bytes >= limits.batch_bytes_max
-            or (limits.automatic and len(self._batch) + len(self._saved) >= self._expected)
+            len(self._batch) >= self._batch_requests_max
+            or self._ranges.total_bytes >= self._batch_bytes_max
+            or (self._automatic and len(self._batch) + len(self._saved) >= self._expected)
         )
 
     def _closes_us(self) -> int:
-        return min(self._first_us + self._limits.gather_us, self._last_us + self.idle_us)
+        return min(self._first_us + self._gather_us, self._last_us + self.idle_us())
 
-    @property
     def idle_us(self) -> int:
         """How long a batch waits for its next request, now. Automatic, it gathers as long as they keep coming."""
-        limits = self._limits
-        return min(int(IDLE_SHARE * self._usual_us), limits.gather_us) if limits.automatic else limits.idle_us
+        return min(int(IDLE_SHARE * self._usual_us), self._gather_us) if self._automatic else self._fixed_idle_us
 
-    @property
     def confirm_us(self) -> int:
         """How long the next batch waits at most for those that were told, now. Each has pipes of its own, so nobody
         takes the confirmation of one who is late: all that is waited for is that they come together."""
-        return min(self.idle_us, CONFIRM_US) if self._limits.automatic else CONFIRM_US
+        return min(self.idle_us(), CONFIRM_US) if self._automatic else CONFIRM_US
 
     def begin(self, now_us: int) -> list[Range]:
         """What is to be synced now (434, 530, 640). What comes from here on belongs to the next batch."""
@@ -177,7 +193,7 @@ class Batches:
         self._usual_us += USUAL_SHARE * (now_us - self._since_us - self._usual_us)
         self._expected = len(self._batch) + len(self._saved)
         self._advance(now_us)
-        self._unconfirmed = {(some.client, some.channel, some.serial) for some in self._batch}
+        self._unconfirmed = {some.who() for some in self._batch}
         return self._batch
 
     def confirmed(self, who: Who) -> None:
@@ -190,30 +206,29 @@ class Batches:
 
     def look(self, now_us: int) -> None:
         """When all have confirmed, or time is up, the next batch begins with what was saved (545, 550)."""
-        if self.state is not State.CONFIRMING or (self._unconfirmed and now_us < self._since_us + self.confirm_us):
-            return
-        self._advance(now_us)
-        self._batch = []
-        self._ranges = Ranges(self._limits.gap_bytes)
-        self._unconfirmed = set()
-        saved, self._saved = self._saved, []
-        for request, came_us in saved:
-            self._sort_in(request, came_us)
+        if self.state is _CONFIRMING and (not self._unconfirmed or now_us >= self._since_us + self.confirm_us()):
+            self._advance(now_us)
+            self._batch = []
+            self._ranges = Ranges(self._gap_bytes)
+            self._unconfirmed = set()
+            saved, self._saved = self._saved, []
+            for request, came_us in saved:
+                self._sort_in(request, came_us)
 
     def give_up(self) -> list[Request]:
         """All that still wait. None of them is synced by us."""
-        waiting = [] if self.state is State.CONFIRMING else self._batch
+        waiting = [] if self.state is _CONFIRMING else self._batch
         waiting = waiting + [request for request, _ in self._saved]
         self._batch, self._saved = [], []
-        self._ranges = Ranges(self._limits.gap_bytes)
+        self._ranges = Ranges(self._gap_bytes)
         self._unconfirmed = set()
-        self.state = State.GATHERING
+        self.state = _GATHERING
         return waiting
 
     def next_look_us(self) -> int | None:
         """When time alone will change something; None if nothing but a request can."""
-        if self.state is State.CONFIRMING:
-            return self._since_us + self.confirm_us
+        if self.state is _CONFIRMING:
+            return self._since_us + self.confirm_us()
         return self._closes_us() if self._batch else None
 
     def _advance(self, now_us: int) -> None:

@@ -14,7 +14,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.errors import PenstockError, QueueInUse, SyncFailed
@@ -22,37 +21,46 @@ from penstock.store import fifos, syscalls
 from penstock.store import layout as L
 from penstock.store.files import Clock, make_folder, open_file
 from penstock.timequeue.opened import OpenQueue
-from penstock.timequeue.syncbatches import Batches, Limits, State, Who
+from penstock.timequeue.syncbatches import Batches, Limits, State
 from penstock.timequeue.syncframes import Confirmations, Request, Requests, answer_frame
 
 log = logging.getLogger("penstock")
 
 BUSY_S = 0.5  # a queue whose lock is stuck for so long: those that wait lose their patience, and hear so themselves
-LINES_MAX = 4096  # pipes to those that wait, kept open; more are opened anew each time
+LINES_MAX = 2048  # pipes of each kind to those that wait, kept open; more are opened anew each time
+
+
+CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
+_REQUEST, _CONFCONF, _STOP = 1, 2, 4  # what is watched for, as ``Watched`` tells it
 
 
 def now_us() -> int:
-    return time.monotonic_ns() // 1000
+    return syscalls.clock_us(CLOCK_MONOTONIC)
 
 
 class Answers:
-    """The pipes to those that wait, opened when the first answer is due."""
+    """The pipes of one kind to those that wait, opened when the first answer is due."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
         self._folder = folder
-        self._fds: dict[tuple[str, int, int], int] = {}
+        self._kind = kind
+        self._fds: dict[int, int] = {}
 
-    def send(self, kind: str, request: Request, code: int) -> bool:
+    def send(self, request: Request, code: int) -> bool:
         """False if it cannot be told: it is dead, or does not read."""
-        key = (kind, request.client, request.channel)
+        key = request.client << 32 | request.channel
+        found = self._fds.get(key)
         frame = answer_frame(request.serial, code)
-        fd = self._fds.get(key)
-        if fd is not None:
-            try:
-                return fifos.send(fd, frame)
-            except BrokenPipeError:  # of one that had this number before, perhaps
-                self._close(key)
-        fd = fifos.open_to_write(self._folder / fifos.channel_name(*key))
+        if found is None:
+            return self._send_first(request, key, frame)
+        try:
+            return fifos.send(found, frame)
+        except BrokenPipeError:  # of one that had this number before, perhaps
+            self._close(key)
+        return self._send_first(request, key, frame)
+
+    def _send_first(self, request: Request, key: int, frame: bytes) -> bool:
+        fd = fifos.open_to_write(self._folder / fifos.channel_name(self._kind, request.client, request.channel))
         if fd is None:
             return False
         if len(self._fds) >= LINES_MAX:
@@ -63,7 +71,7 @@ class Answers:
         except BrokenPipeError:
             return False
 
-    def _close(self, key: tuple[str, int, int]) -> None:
+    def _close(self, key: int) -> None:
         os.close(self._fds.pop(key))
 
     def close(self) -> None:
@@ -99,8 +107,9 @@ class QueueSyncer:
         self._requests, self._confirmations = Requests(), Confirmations()
         self._request = self._fifo(folder / fifos.REQUEST)
         self._confconf = self._fifo(folder / fifos.CONFCONF)
-        self._answers = Answers(folder)
-        self._closing.callback(self._answers.close)
+        self._receipts, self._confirms = Answers(folder, fifos.RECEIPT), Answers(folder, fifos.CONFIRM)
+        self._closing.callback(self._receipts.close)
+        self._closing.callback(self._confirms.close)
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for fd in (self._stop, self._stopping):
             self._closing.callback(os.close, fd)
@@ -148,28 +157,27 @@ class QueueSyncer:
     def step(self) -> bool:
         """Wait for what comes next, and do what is due. False when told to stop."""
         look_us = self._batches.next_look_us()
-        ready = self._watched.wait(None if look_us is None else max(look_us - now_us(), 0))
-        if self._stop in ready:
+        ready = self._watched.wait(-1 if look_us is None else max(look_us - now_us(), 0))
+        if ready & _STOP:
             return False
-        if self._confconf in ready:
+        if ready & _CONFCONF:
             for who in self._confirmations.take(fifos.receive(self._confconf)):
                 self._batches.confirmed(who)
         self._batches.look(now_us())
-        if self._request in ready:
+        if ready & _REQUEST:
             self._take_requests()
-        self._sync_if_due()
+        now = now_us()
+        if self._batches.sync_due(now):
+            self._sync(now)
         return True
 
     def _take_requests(self) -> None:
         now = now_us()
         for request in self._requests.take(fifos.receive(self._request)):
-            if self._batches.request(request, now) and not self._answers.send(fifos.RECEIPT, request, 0):
-                self._batches.gone(_who(request))
+            if self._batches.request(request, now) and not self._receipts.send(request, 0):
+                self._batches.gone(request.who())
 
-    def _sync_if_due(self) -> None:
-        now = now_us()
-        if not self._batches.sync_due(now):
-            return
+    def _sync(self, now: int) -> None:
         self._batches.begin(now)
         try:
             self._client.syncs.commits.lead_for_others()
@@ -179,19 +187,19 @@ class QueueSyncer:
         except PenstockError as error:  # the lock was not to be had, say: those that are told so find out why
             log.warning("%s: no sync: %s", self.path, error)
             self._tell(self._batches.give_up(), errno.EBUSY)
-            return
-        self.syncs += 1
-        self.served += self._tell(self._batches.synced(now_us()), 0)
-        self._batches.look(now_us())
+        else:
+            self.syncs += 1
+            self.served += self._tell(self._batches.synced(now_us()), 0)
+            self._batches.look(now_us())
 
-    def _tell(self, waiting: Iterable[Request], code: int) -> int:
+    def _tell(self, waiting: list[Request], code: int) -> int:
         """By their pipes. Then one ring wakes all of them: each that was woken by a write of its own would be given the
         processor in our place, and the last be told milliseconds after the first."""
         told = 0
         for request in waiting:
             told += 1
-            if not self._answers.send(fifos.CONFIRM, request, code):
-                self._batches.gone(_who(request))
+            if not self._confirms.send(request, code):
+                self._batches.gone(request.who())
         self._client.syncs.commits.tell_sleepers()
         return told
 
@@ -216,7 +224,3 @@ class QueueSyncer:
     def is_current(self) -> bool:
         """Whether the queue that we serve is the one in its place: it may have been moved, or removed and made anew."""
         return self._client.files.is_current()
-
-
-def _who(request: Request) -> Who:
-    return request.client, request.channel, request.serial

@@ -13,40 +13,80 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
 
 from penstock.store.fifos import FRAME_BYTES_MAX
 
-_REQUEST = struct.Struct("<4sIIIQ")
-_REQUEST_OF_ONE = struct.Struct("<4sIIIQQQ")
+_REQUEST = struct.Struct("<IIIIQ")
 _RANGE = struct.Struct("<QQ")
-_ANSWER = struct.Struct("<4sIQ")
-_CONFCONF = struct.Struct("<4sIIQ")
+_ANSWER = struct.Struct("<IIQ")
+_CONFCONF = struct.Struct("<IIIQ")
 
-_REQUESTED = b"PSRQ"
-_ANSWERED = b"PSAN"
-_CONFIRMED = b"PSCC"
+# Their sizes and marks again, for the compiled loops.
+_REQUEST_BYTES = _REQUEST.size
+_RANGE_BYTES = _RANGE.size
+_ANSWER_BYTES = _ANSWER.size
+_CONFCONF_BYTES = _CONFCONF.size
+_REQUESTED = int.from_bytes(b"PSRQ", "little")
+_ANSWERED = int.from_bytes(b"PSAN", "little")
+_CONFIRMED = int.from_bytes(b"PSCC", "little")
 
 RANGES_MAX = (FRAME_BYTES_MAX - _REQUEST.size) // _RANGE.size
+_RANGES_MAX = RANGES_MAX
 
 Range = tuple[int, int]  # first byte, bytes; over all data files in their order
+Who = tuple[int, int, int]  # client, channel, serial
 
 
-class Request(NamedTuple):
+if not cython.compiled:  # where they are compiled, those in syncframes.pxd go into every caller
+
+    def _half(data: bytes, at: int) -> int:
+        return int.from_bytes(data[at : at + 4], "little")
+
+    def _word(data: bytes, at: int) -> int:
+        return int.from_bytes(data[at : at + 8], "little")
+
+    def _request(client: int, channel: int, serial: int, offset: int, length: int) -> bytes:
+        return _REQUEST.pack(_REQUESTED, client, channel, 1, serial) + _RANGE.pack(offset, length)
+
+    def _answer(serial: int, code: int) -> bytes:
+        return _ANSWER.pack(_ANSWERED, code, serial)
+
+    def _confconf(client: int, channel: int, serial: int) -> bytes:
+        return _CONFCONF.pack(_CONFIRMED, client, channel, serial)
+
+
+class Request:
     """Somebody waits for these bytes to be on disk."""
+
+    __slots__ = ("channel", "client", "ranges", "serial")
 
     client: int
     channel: int
     serial: int
     ranges: tuple[Range, ...]
 
+    def __init__(self, client: int, channel: int, serial: int, ranges: tuple[Range, ...]) -> None:
+        self.client = client
+        self.channel = channel
+        self.serial = serial
+        self.ranges = ranges
 
-class Confirmed(NamedTuple):
-    """The confirmation was read."""
+    def who(self) -> Who:
+        return self.client, self.channel, self.serial
 
-    client: int
-    channel: int
-    serial: int
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self.who() == other.who() and self.ranges == other.ranges
+
+    def __hash__(self) -> int:
+        return hash(self.who())
+
+    def __repr__(self) -> str:
+        return f"Request{(*self.who(), self.ranges)}"
 
 
 def request_frame(client: int, channel: int, serial: int, ranges: Sequence[Range]) -> bytes:
@@ -56,20 +96,21 @@ def request_frame(client: int, channel: int, serial: int, ranges: Sequence[Range
     (7, ((4096, 256), (8192, 512)))
     """
     if len(ranges) == 1:
-        return _REQUEST_OF_ONE.pack(_REQUESTED, client, channel, 1, serial, *ranges[0])
+        offset, length = ranges[0]
+        return _request(client, channel, serial, offset, length)
     if len(ranges) > RANGES_MAX:  # one that covers them all
-        first = min(offset for offset, _ in ranges)
-        ranges = [(first, max(offset + length for offset, length in ranges) - first)]
+        first = min([offset for offset, _ in ranges])
+        return _request(client, channel, serial, first, max([offset + length for offset, length in ranges]) - first)
     head = _REQUEST.pack(_REQUESTED, client, channel, len(ranges), serial)
-    return head + b"".join(_RANGE.pack(*some) for some in ranges)
+    return head + b"".join([_RANGE.pack(offset, length) for offset, length in ranges])
 
 
 def answer_frame(serial: int, code: int) -> bytes:
-    return _ANSWER.pack(_ANSWERED, code, serial)
+    return _answer(serial, code)
 
 
 def confconf_frame(client: int, channel: int, serial: int) -> bytes:
-    return _CONFCONF.pack(_CONFIRMED, client, channel, serial)
+    return _confconf(client, channel, serial)
 
 
 def has_answer(data: bytes, wanted: int) -> bool:
@@ -78,10 +119,11 @@ def has_answer(data: bytes, wanted: int) -> bool:
     >>> has_answer(answer_frame(6, 0) + answer_frame(7, 5), 7), has_answer(answer_frame(6, 0), 7)
     (True, False)
     """
-    for at in range(0, len(data) - _ANSWER.size + 1, _ANSWER.size):
-        mark, _, serial = _ANSWER.unpack_from(data, at)
-        if mark == _ANSWERED and serial == wanted:
+    at = 0
+    while at + _ANSWER_BYTES <= len(data):
+        if _word(data, at + 8) == wanted and _half(data, at) == _ANSWERED:
             return True
+        at += _ANSWER_BYTES
     return False
 
 
@@ -92,23 +134,22 @@ class Requests:
         self._rest = b""
 
     def take(self, data: bytes) -> list[Request]:
-        data = self._rest + data
-        found = []
+        if self._rest:
+            data = self._rest + data
+        found: list[Request] = []
         at = 0
-        while len(data) - at >= _REQUEST.size:
-            mark, client, channel, count, serial = _REQUEST.unpack_from(data, at)
-            if mark != _REQUESTED or not 1 <= count <= RANGES_MAX:
+        while len(data) - at >= _REQUEST_BYTES:
+            count = _half(data, at + 12)
+            if _half(data, at) != _REQUESTED or count < 1 or count > _RANGES_MAX:
                 at = len(data)
                 break
-            end = at + _REQUEST.size + count * _RANGE.size
+            end = at + _REQUEST_BYTES + count * _RANGE_BYTES
             if end > len(data):
                 break
-            first = at + _REQUEST.size
-            if count == 1:
-                ranges: tuple[Range, ...] = (_RANGE.unpack_from(data, first),)
-            else:
-                ranges = tuple(_RANGE.iter_unpack(data[first:end]))
-            found.append(Request(client, channel, serial, ranges))
+            ranges = []
+            for first in range(at + _REQUEST_BYTES, end, _RANGE_BYTES):
+                ranges.append((_word(data, first), _word(data, first + 8)))
+            found.append(Request(_half(data, at + 4), _half(data, at + 8), _word(data, at + 16), tuple(ranges)))
             at = end
         self._rest = data[at:]
         return found
@@ -120,14 +161,16 @@ class Confirmations:
     def __init__(self) -> None:
         self._rest = b""
 
-    def take(self, data: bytes) -> list[Confirmed]:
-        data = self._rest + data
-        whole = len(data) - len(data) % _CONFCONF.size
-        found: list[Confirmed] = []
-        for mark, client, channel, serial in _CONFCONF.iter_unpack(data[:whole]):
-            if mark != _CONFIRMED:
-                self._rest = b""
-                return found
-            found.append(Confirmed(client, channel, serial))
-        self._rest = data[whole:]
+    def take(self, data: bytes) -> list[Who]:
+        if self._rest:
+            data = self._rest + data
+        found: list[Who] = []
+        at = 0
+        while len(data) - at >= _CONFCONF_BYTES:
+            if _half(data, at) != _CONFIRMED:
+                at = len(data)
+                break
+            found.append((_half(data, at + 4), _half(data, at + 8), _word(data, at + 12)))
+            at += _CONFCONF_BYTES
+        self._rest = data[at:]
         return found
