@@ -133,8 +133,14 @@ class MessageReader:
             which: Any = np.zeros(len(metas), dtype=np.int32)
         else:
             which = np.array([places.setdefault(meta, len(places)) for meta in metas], dtype=np.int32)
-        try:
+        with self._corrupt_heads():
             return [decode_meta(meta) for meta in places], which
+
+    @contextlib.contextmanager
+    def _corrupt_heads(self) -> Iterator[None]:
+        """An error of what decodes them, said in our words."""
+        try:
+            yield
         except msgspec.DecodeError as error:
             raise Corrupt(self._place.path, offset=0, expected="type, key and headers", found=str(error)) from error
 
@@ -144,6 +150,18 @@ class MessageReader:
         if not self._heads:
             yield self._batch(rows, {})
             return
+        found, keep = self._collected(files, gather, kernel, rows)
+        arrays = self._head_arrays(found)
+        if self._bodies and are_spilled(found).any():
+            yield from self._with_spilled(files, kernel, rows, found, arrays, keep)
+            return
+        if self._bodies:
+            arrays["body"] = binary(found.bodies, found.body_ends)
+        batch = self._batch(rows, arrays)
+        yield batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _collected(self, files: LocalFiles, gather: G.Gather, kernel: memoryview, rows: Any) -> tuple[G.Collected, Any]:
+        """The records of these rows, and which of them were there."""
         flat = rows.reshape(-1)
         found = gather.collect(flat, 0, len(rows), self._bodies)
         slots_at = kernel[L.H_SLOTS_AT]
@@ -154,15 +172,7 @@ class MessageReader:
         if not keep.all():
             for row in rows[~keep]:
                 self._explain(files, kernel, slots_at, row)
-        arrays = self._head_arrays(found)
-        spilled = np.frombuffer(found.flags, dtype=np.uint8) & np.uint8(L.FLAG_SPILLED)
-        if self._bodies and spilled.any():
-            yield from self._with_spilled(files, kernel, rows, found, arrays, keep)
-            return
-        if self._bodies:
-            arrays["body"] = binary(found.bodies, found.body_ends)
-        batch = self._batch(rows, arrays)
-        yield batch if keep.all() else batch.filter(pa.array(keep))
+        return found, keep
 
     def _head_arrays(self, found: G.Collected) -> dict[str, Any]:
         names = self._arrow_schema.names
@@ -253,6 +263,11 @@ class MessageReader:
             else:
                 made.append(pa.array(SAID[field.name](rows)).cast(field.type))
         return pa.RecordBatch.from_arrays(made, schema=self._arrow_schema)
+
+
+def are_spilled(found: G.Collected) -> Any:
+    """Of which records the body is a file of its own: not zero."""
+    return np.frombuffer(found.flags, dtype=np.uint8) & np.uint8(L.FLAG_SPILLED)
 
 
 # What the meta of a record says.
