@@ -47,7 +47,7 @@ class PartOfRows:
     def marks(self) -> Marks:
         return marks_of(self._rows)
 
-    def messages(self, *, fail_if_gone: bool) -> Iterator[list[RowMessage]]:
+    def messages(self) -> Iterator[list[RowMessage]]:
         return (self._rows[first : first + AT_ONCE] for first in range(0, len(self._rows), AT_ONCE))
 
 

@@ -70,7 +70,8 @@ class Task:
             )
 
     def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
-        return [part for part in parts(batches) if len(part.without(self._known))]
+        found = parts(batches, fail_if_gone=self._fail_if_gone)
+        return [part for part in found if len(part.without(self._known))]
 
     def _run(self, part: Part | PartOfRows) -> Batch:
         path = self._parts[part.number]
@@ -78,7 +79,7 @@ class Task:
         with contextlib.closing(BatchStore(Path(path), busy_s=BUSY_S)) as store:
             last = store.batch()
             if last is None or last.serial < self._serial:
-                results, contexts = self._work(store, part.messages(fail_if_gone=self._fail_if_gone))
+                results, contexts = self._work(store, part.messages())
                 last = store.keep_batch(Batch(self._serial, marks, results), contexts, time.time_ns() // 1000)
             if (last.serial, last.marks) != (self._serial, marks):
                 raise differ(path, f"batch {self._serial}", marks, last)
@@ -117,7 +118,7 @@ def _said(marks: Marks) -> str:
     return ", ".join(f"{mark.count} messages from {mark.first} to {mark.last}" for mark in marks.values()) or "none"
 
 
-def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def marked(batches: Iterator[pa.RecordBatch], *, fail_if_gone: bool) -> Iterator[pa.RecordBatch]:
     """By what the messages of a batch are known again: what ``mapInArrow`` is given for that."""
-    found = joined(part.marks() for part in parts(batches))
+    found = joined(part.marks() for part in parts(batches, fail_if_gone=fail_if_gone))
     yield pa.RecordBatch.from_arrays([pa.array([encode_marks(found)], type=pa.binary())], names=[MARKS])
