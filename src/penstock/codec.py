@@ -57,7 +57,7 @@ class Pickled:
 
 _encode_meta = msgspec.msgpack.Encoder().encode
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
-_decode_json = msgspec.json.Decoder().decode
+decode_json = msgspec.json.Decoder().decode  # quick, and not for all: see ``decode_body``
 
 
 def encode_meta(
@@ -152,7 +152,7 @@ def decode_body(codec: int, data: bytes) -> Any:
         return data.decode()
     if codec == CODEC_JSON:
         try:
-            return _decode_json(data)
+            return decode_json(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):  # what only the other one reads, or says to be wrong
             return json.loads(data)
     if codec == CODEC_PICKLE:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.scripts import App
 from penstock.spark import PenstockDataSource
-from penstock.spark.schema import REFERENCES
+from penstock.spark.schema import BY_KEYS
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, Place
 from penstock.spark.scripting.references import parts
@@ -49,7 +49,7 @@ class FakeSpark:
         self._partitions = partitions
         receiver = f"scripts.{app.name}"
         options = {"root": root, "queue": app.input, "receiver": receiver, "maxrows": max_rows, "receiverwait": 5}
-        self._begin(query, REFERENCES, **options, partitions=partitions)
+        self._begin(query, BY_KEYS, **options, partitions=partitions)
         self._batches = Batches(app, self._place, receiver, None, 5.0)
 
     def _begin(self, query: str, schema: StructType, **options: Any) -> None:
@@ -107,7 +107,7 @@ class FakeSpark:
         return mapped(tasks, Task(self._app, str(self._place.folder.root), files, serial, known=known))
 
     def _marks(self, tasks: Tasks) -> Marks:
-        return joined(part.marks() for batches in tasks for part in parts(batches))
+        return joined(part.marks() for batches in tasks for part in parts(batches, fail_if_gone=True))
 
 
 def mapped(tasks: Tasks, task: Any) -> Rows:

@@ -137,3 +137,11 @@ def test_ids_are_those_of_the_queue(queue: Any) -> None:
     data, ends = G.identify(b"p-", large, 0, 2)
     assert bytes(data) == b"p-ffffffff-ffffffffffffp-10-0"
     assert list(ends) == [0, 23, 29]
+
+
+def test_metas_are_told_apart_and_those_that_are_not_there_say_nothing() -> None:
+    known = {b"b": 0}
+    which = array("i", [9] * 6)
+    faults = array("B", [G.GATHERED, G.GATHERED, G.GATHERED, G.NOT_THERE, G.GATHERED, G.NOT_THERE])
+    G.tell_apart([b"a", b"b", b"a", b"c", b"", b"a"], faults, known, which)
+    assert list(known) == [b"b", b"a", b""] and list(which) == [1, 0, 1, 2, 2, 2]

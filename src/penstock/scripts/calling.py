@@ -4,17 +4,26 @@ asked for. Never stores, puts or acknowledges anything: a function of its argume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+try:
+    import cython
+except ImportError:
+    from penstock.store import shadow as cython
+
 from penstock.errors import ContextUnreadable, Misuse, NoScript
-from penstock.scripts.context import TIMER, Context, FollowUp, Incoming, ScriptMessage, Timer
+from penstock.scripts.context import TIMER, Asked, FollowUp, Incoming, ScriptMessage, Timer, begin, given
 
 Script = Callable[[Any, ScriptMessage], Any]
 
 NO_TIMERS: dict[str, Timer] = {}
+NOTHING: list[Any] = []
+
+# What a state may raise that cannot be written as JSON, or not be read again.
+UNFIT = (TypeError, ValueError, OverflowError, UnicodeEncodeError, RecursionError, msgspec.MsgspecError)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -24,13 +33,61 @@ class Kept(msgspec.Struct, frozen=True):
     timers: dict[str, Timer]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+@cython.no_gc
+@cython.cclass
+class Outcome:
     """What a call leads to. All of it happens, once, or nothing."""
 
-    kept: Kept | None  # None: the context has ended
+    __slots__ = ("_object", "answer", "follow_ups", "state", "timers", "unset")
+
+    # Made by ``_outcome``.
+    state: bytes | None  # None: the context has ended
+    timers: dict[str, Timer]
     follow_ups: list[FollowUp]  # timers among them
     unset: list[str]  # ids of timers that are set no longer
     answer: tuple[int, bytes] | None  # codec and bytes of the reply
+    _object: Any  # what the state is when it is read again
+
+    @property
+    def kept(self) -> Kept | None:
+        return None if self.state is None else Kept(self.state, self.timers)
+
+
+@cython.no_gc
+@cython.cclass
+class Held:
+    """What is kept for a key, while messages of it come one after the other."""
+
+    __slots__ = ("_object", "changed", "state", "timers")
+
+    state: bytes | None  # None: there is no context
+    timers: dict[str, Timer]
+    changed: bool  # since it was looked up
+    _object: Any  # the state as it was read, which no script has seen; None: it has to be read
+
+    @property
+    def kept(self) -> Kept | None:
+        return None if self.state is None else Kept(self.state, self.timers)
+
+    def accept(self, outcome: Outcome, keep_object: bool) -> None:
+        """What a call has led to is so from now on."""
+        self.state = outcome.state
+        self.timers = outcome.timers
+        self.changed = True
+        self._object = outcome._object if keep_object else None
+
+
+def held(kept: Kept | None) -> Held:
+    made = Held.__new__(Held)
+    if kept is None:
+        made.state = None
+        made.timers = NO_TIMERS
+    else:
+        made.state = kept.state
+        made.timers = kept.timers
+    made.changed = False
+    made._object = None
+    return made
 
 
 class Stale(Exception):
@@ -55,67 +112,77 @@ class States:
 
 
 def call(
-    app: str, scripts: Mapping[str, Script], states: States, kept: Kept | None, message: Incoming, now_us: int
+    app: str, scripts: dict[str, Script], states: States, held: Held, message: Incoming, now_us: int
 ) -> Outcome | None:
-    """Call the script for this message; None if it has changed nothing and asked for nothing."""
-    type, key = message.type, message.key
+    """Call the script for this message; None if it has changed nothing and asked for nothing. What is held is as it
+    was: an outcome counts when it is accepted."""
+    timer = message.headers.get(TIMER)
+    return call_with(app, scripts, states, held, message, message.type, message.key, timer, now_us)
+
+
+def call_with(
+    app: str,
+    scripts: dict[str, Script],
+    states: States,
+    held: Held,
+    message: Incoming,
+    type: str | None,
+    key: str | None,
+    timer: str | None,
+    now_us: int,
+) -> Outcome | None:
+    """The same for those who know its type and key, and of which timer it is, if of one."""
     script = scripts.get(type) if type is not None else None
     if script is None or key is None:
         raise NoScript(app, message.id, type=type, key=key)
-    timers = before = NO_TIMERS if kept is None else kept.timers
-    fired = message.headers.get(TIMER)
-    if fired is not None:
-        timer = timers.get(script_type := str(type))
-        if timer is None or timer.id != fired:
+    timers = held.timers
+    if timer is not None:
+        fired = timers.get(str(type))
+        if fired is None or fired.id != timer:
             raise Stale
-        timers = {name: each for name, each in timers.items() if name != script_type}
-    if kept is None:
+        timers = {name: each for name, each in timers.items() if name != type}
+    was = held.state
+    if was is None:
         state = states.fresh()
         was = states.encode(state)
+    elif held._object is not None:
+        state, held._object = held._object, None  # if the script raises, nobody can say what it is
     else:
-        was = kept.state
         state = states.decode(key, was)
-    context = Context(key, state, timers, message, now_us, scripts)
-    given = ScriptMessage(message)
-    script(context, given)
-    return _outcome(app, states, kept, was, before, context, given)
+    context = begin(key, state, timers, message, now_us, scripts)
+    seen = given(message)
+    script(context, seen)
+    return _outcome(app, states, held, was, context, seen)
 
 
-def _outcome(
-    app: str,
-    states: States,
-    kept: Kept | None,
-    was: bytes,
-    before: dict[str, Timer],
-    context: Context[Any],
-    given: ScriptMessage,
-) -> Outcome | None:
-    timers = context._timers
-    after = None
+def _outcome(app: str, states: States, held: Held, was: bytes, context: Asked, seen: ScriptMessage) -> Outcome | None:
+    before, timers = held.timers, context._timers
+    asks = context._follow_ups is not None or context._set is not None or seen._answer is not None
+    state = found = None
     if not context._ended:
         try:
             state = states.encode(context.state)
             if state != was:
-                states.decode_json(state)  # as it is for the next message of its key
-        except (
-            TypeError,
-            ValueError,
-            OverflowError,
-            UnicodeEncodeError,
-            RecursionError,
-            msgspec.MsgspecError,
-        ) as error:
+                found = states.decode_json(state)  # as it is for the next message of its key
+        except UNFIT as error:
             raise Misuse(f"{app}: the context {context.key!r} cannot be stored: {error}") from error
-        if state == was and timers is before and not context._follow_ups and given._answer is None:
+        if state == was and timers is before and not asks:
             return None
-        after = Kept(state, timers)
-    elif kept is None and not context._follow_ups and given._answer is None:
+    elif held.state is None and not asks:
         return None
-    unset: list[str] = []
-    if timers is not before:
-        standing = {timer.id for timer in timers.values()}
-        unset = [timer.id for timer in before.values() if timer.id not in standing]
-    return Outcome(after, [*context._follow_ups, *context._set.values()], unset, given._answer)
+    made = Outcome.__new__(Outcome)
+    made.state = state
+    made.timers = timers
+    made.follow_ups = context._asked_for() if asks else NOTHING
+    made.unset = NOTHING if timers is before else _unset(before, timers)
+    made.answer = seen._answer
+    made._object = found
+    return made
+
+
+def _unset(before: dict[str, Timer], after: dict[str, Timer]) -> list[str]:
+    standing = {timer.id for timer in after.values()}
+    return [timer.id for timer in before.values() if timer.id not in standing]
 
 
 def error_text(error: BaseException) -> str:

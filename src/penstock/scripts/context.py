@@ -77,9 +77,9 @@ class ScriptMessage:
 
     __slots__ = ("_answer", "_incoming")
 
-    def __init__(self, incoming: Incoming) -> None:
-        self._incoming = incoming
-        self._answer: tuple[int, bytes] | None = None
+    # Made by ``given``.
+    _incoming: Incoming
+    _answer: tuple[int, bytes] | None
 
     @property
     def id(self) -> str:
@@ -144,8 +144,9 @@ class ScriptMessage:
         return f"<ScriptMessage {self.id} type={self.type!r} key={self.key!r}>"
 
 
-class Context(Generic[State]):
-    """What is kept for a key: ``state``, an object of the app's type, which the script changes; and timers."""
+class Asked:
+    """What a context is asked for while a script runs. A generic class cannot be compiled; this is all of ``Context``
+    that runs."""
 
     __slots__ = (
         "_ended",
@@ -160,22 +161,17 @@ class Context(Generic[State]):
         "state",
     )
 
+    # Set by ``begin``, for each message: without a constructor's arguments.
     key: str
-    state: State
-
-    def __init__(
-        self, key: str, state: State, timers: dict[str, Timer], message: Incoming, now_us: int, types: Container[str]
-    ) -> None:
-        self.key = key
-        self.state = state
-        self._timers = timers  # as they are on the way: not changed but replaced
-        self._message = message
-        self._now_us = now_us
-        self._types = types  # of the app's scripts
-        self._follow_ups: list[FollowUp] = []
-        self._set: dict[str, FollowUp] = {}
-        self._settings = 0
-        self._ended = False
+    state: Any
+    _timers: dict[str, Timer]  # as they are on the way: not changed but replaced
+    _message: Incoming
+    _now_us: int
+    _types: Container[str]  # of the app's scripts
+    _follow_ups: list[FollowUp] | None  # the first one makes the list: most scripts ask for nothing
+    _set: dict[str, FollowUp] | None
+    _settings: int
+    _ended: bool
 
     def put(self, body: Any, *, to: str | None = None, **options: Unpack[MessageOptions]) -> None:
         """A follow-up message: into the queue of this name, or into the app's input. It has this context's key unless
@@ -187,6 +183,8 @@ class Context(Generic[State]):
         if headers := options.get("headers"):  # what a timer's script passes on is not that timer
             options["headers"] = without_timer(headers)
         encode_body(body)  # what cannot be put is told where it was asked for
+        if self._follow_ups is None:
+            self._follow_ups = []
         self._follow_ups.append(FollowUp(to, Draft(body=body, **options)))
 
     def after(
@@ -215,11 +213,14 @@ class Context(Generic[State]):
         draft.deliver_at, draft.delay = at_us / 1e6, None
         draft.headers = {**(draft.headers or {}), TIMER: timer.id}
         self._timers = {**self._timers, type: timer}
+        if self._set is None:
+            self._set = {}
         self._set[type] = FollowUp(None, draft, timer.id)
 
     def cancel(self, type: str) -> bool:
         """Whether a timer of this name was set; it is no longer."""
-        self._set.pop(type, None)
+        if self._set is not None:
+            self._set.pop(type, None)
         if type not in self._timers:
             return False
         self._timers = {name: timer for name, timer in self._timers.items() if name != type}
@@ -235,7 +236,46 @@ class Context(Generic[State]):
         new one. What was put with ``put`` is put."""
         self._ended = True
         self._timers = {}
-        self._set = {}
+        self._set = None
+
+    def _asked_for(self) -> list[FollowUp]:
+        """Follow-ups, timers among them, as they are now: what is asked for later is nobody's."""
+        return [*(self._follow_ups or ()), *(self._set or {}).values()]
 
     def __repr__(self) -> str:
         return f"<Context {self.key!r} {self.state!r}>"
+
+
+class Context(Asked, Generic[State]):
+    """What is kept for a key: ``state``, an object of the app's type, which the script changes; and timers."""
+
+    __slots__ = ()
+
+    state: State
+
+
+def begin(
+    key: str, state: Any, timers: dict[str, Timer], message: Incoming, now_us: int, types: Container[str]
+) -> Context[Any]:
+    """The context of a message's key, before its script is called."""
+    context: Context[Any] = Context()
+    asked: Asked = context
+    asked.key = key
+    asked.state = state
+    asked._timers = timers
+    asked._message = message
+    asked._now_us = now_us
+    asked._types = types
+    asked._follow_ups = None
+    asked._set = None
+    asked._settings = 0
+    asked._ended = False
+    return context
+
+
+def given(message: Incoming) -> ScriptMessage:
+    """A message as its script sees it."""
+    made = ScriptMessage.__new__(ScriptMessage)
+    made._incoming = message
+    made._answer = None
+    return made

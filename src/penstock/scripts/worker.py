@@ -24,7 +24,7 @@ from penstock.codec import decode_body
 from penstock.errors import BodyTooLarge, LeaseLost, Misuse, NoScript, PenstockError, QueueFull
 from penstock.manager import QueueManager
 from penstock.message import DONE, PENDING, Message
-from penstock.scripts.calling import Kept, Outcome, Stale, call, error_text
+from penstock.scripts.calling import Kept, Outcome, Stale, call, error_text, held
 from penstock.scripts.folder import Folder, Slots
 from penstock.scripts.leasekeeper import LeaseKeeper
 from penstock.scripts.outbox import Outbox
@@ -254,9 +254,9 @@ class Worker:
                 kept = contexts.get(message.key)  # type: ignore[arg-type]
                 if traced:
                     with _span_of(message):
-                        outcome = call(app, scripts, states, kept, message, now_us)
+                        outcome = call(app, scripts, states, held(kept), message, now_us)
                 else:
-                    outcome = call(app, scripts, states, kept, message, now_us)
+                    outcome = call(app, scripts, states, held(kept), message, now_us)
                 if outcome is None:
                     made.acks.append(message)
                     self.counts.done += 1

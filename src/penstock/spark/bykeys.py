@@ -1,6 +1,6 @@
 """Owns splitting the messages of a batch by their keys: all of a key are in one part, the same one for good. Decided
-where batches are planned, by a look at the heads of the records; a task is told a bit for each message, and its rows
-say where a record lies and nothing of what is in it. Never reads a body.
+where batches are planned, by a look at the heads of the records; a task is told a bit for each message. Never reads a
+body.
 """
 
 from __future__ import annotations
@@ -16,59 +16,82 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.spark import schema as S
-from penstock.spark.claimed import PartOfClaim, claimed_reader
-from penstock.spark.reader import binary
-from penstock.store import gather as G
+from penstock.spark.claimed import ClaimedReader, PartOfClaim, claimed_reader
+from penstock.spark.snapshot import Place
 
 SEED = 42  # of Spark's hash(), and what it is of a null
-REFERENCE_BYTES = G.REFERENCE_WORDS * 8
 
-_ARROW = to_arrow_schema(S.REFERENCES, timezone="UTC")
+_ARROW = to_arrow_schema(S.BY_KEYS, timezone="UTC")
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """The messages of a claim that are of one part of the keys: a bit for each that the claim has."""
+
+    place: Place
+    receiver: str
+    claim: int
+    first: int
+    end: int
+    count: int
+    bits: bytes
+
+    def references(self, reader: ClaimedReader) -> Any:
+        """Of these messages, read from the claim's file."""
+        rows = reader.references(PartOfClaim(self.place, self.receiver, self.claim, self.first, self.end))
+        return rows[np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=len(rows)).astype(bool)]
+
+
+class Pieces(msgspec.Struct, frozen=True, array_like=True):
+    """The messages of one part of the keys that are in a batch."""
+
+    part: int
+    pieces: list[Piece]
+
+
+decode_pieces = msgspec.msgpack.Decoder(Pieces).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class PartOfKeys(InputPartition):
-    """The messages of one part of the keys: claims, and of each a bit for every message that is of it."""
+    """What a task is given: pieces, and how many messages they have."""
 
-    def __init__(self, part: int) -> None:
+    def __init__(self, pieces: bytes, count: int) -> None:
         super().__init__(None)
-        self.part = part
-        self.claims: list[tuple[PartOfClaim, bytes]] = []
+        self.pieces = pieces
+        self.count = count
 
 
 def is_wanted(schema: StructType) -> bool:
-    """Whether somebody asked for the columns that are made here."""
-    return S.PART in schema.fieldNames()
+    """Whether somebody asked for the column that is made here."""
+    return S.CLAIMS in schema.fieldNames()
 
 
 def split(claims: Sequence[PartOfClaim], given: dict[str, Any]) -> list[PartOfKeys]:
     """Claims, each in one piece, as parts of which each has some messages; never more of them than were asked for."""
-    found: dict[int, PartOfKeys] = {}
+    found: dict[int, list[Piece]] = {}
     for claim in claims:
-        reader = claimed_reader(claim, given, S.REFERENCES)
+        reader = claimed_reader(claim, given, S.BY_KEYS)
         keys, which = reader.keys(reader.references(claim))
         parts = parts_of(keys, max(given["partitions"], 1))[which]
-        for part in np.unique(parts).tolist():
-            some = found.setdefault(part, PartOfKeys(part))
-            some.claims.append((claim, np.packbits(parts == part).tobytes()))
-    return [found[part] for part in sorted(found)]
+        for part, count in enumerate(np.bincount(parts).tolist()):
+            if count:
+                bits = np.packbits(parts == part).tobytes()
+                piece = Piece(claim.place, claim.receiver, claim.claim, claim.first, claim.end, count, bits)
+                found.setdefault(part, []).append(piece)
+    return [
+        PartOfKeys(_encode(Pieces(part, found[part])), sum(piece.count for piece in found[part]))
+        for part in sorted(found)
+    ]
 
 
-def read(part: PartOfKeys, given: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """In a task: a row for each message, with its reference."""
-    for claim, bits in part.claims:
-        rows = claimed_reader(claim, given, S.REFERENCES).references(claim)
-        mine = rows[np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=len(rows)).astype(bool)]
-        place = pa.scalar(_encode(claim.place), pa.binary())
-        for start in range(0, len(mine), given["batchRows"]):
-            some = mine[start : start + given["batchRows"]]
-            ends = np.arange(len(some) + 1, dtype=np.int32) * np.int32(REFERENCE_BYTES)
-            columns = [
-                pa.repeat(pa.scalar(part.part, pa.int32()), len(some)),
-                pa.repeat(place, len(some)),
-                binary(some.tobytes(), ends),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+def read(part: PartOfKeys) -> Iterator[pa.RecordBatch]:
+    """In a task: a row for each message; only the first one says anything."""
+    ends: Any = np.full(part.count + 1, len(part.pieces), dtype=np.int32)
+    ends[0] = 0
+    there: Any = np.zeros(-(-part.count // 8), dtype=np.uint8)
+    there[0] = 1
+    column = pa.Array.from_buffers(pa.binary(), part.count, [pa.py_buffer(x) for x in (there, ends, part.pieces)])
+    yield pa.RecordBatch.from_arrays([column], schema=_ARROW)
 
 
 # ---------------------------------------------------------------- which part a key is of

@@ -6,7 +6,7 @@ Runs in Spark's executors: opens the files of the queue and is no client of it. 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from penstock.timequeue.models import WANTS_REPLY
 # Of bodies in an Arrow batch, if there is more than one. Memory for so much is used again; with 32 MiB the system gives
 # new pages for each batch, and rows of 4 KiB cost two and a half times as much.
 BATCH_BYTES_MOST = 8 << 20
+HEADS_AT_ONCE = 4_000  # without bodies: what was read is still at hand when it is looked at
 BODY_BYTES_MOST = (1 << 31) - 1
 
 
@@ -83,13 +84,15 @@ class MessageReader:
         """The keys that there are, and which of them each message has. One that is gone has none here: whoever reads it
         says what is to be said about it."""
         flat = rows.reshape(-1)
+        known: dict[bytes, int] = {}
+        which: Any = np.empty(len(rows), dtype=np.int32)
         with self._opened() as (_, gather, kernel):
-            found = gather.collect(flat, 0, len(rows), False)
-            G.still_there(kernel, kernel[L.H_SLOTS_AT], flat, 0, len(rows), found.faults)
-        metas, which = self._decoded(
-            [meta if fault == G.GATHERED else b"" for meta, fault in zip(found.metas, found.faults, strict=True)]
-        )
-        return [meta.k for meta in metas], which
+            for first in range(0, len(rows), HEADS_AT_ONCE):
+                count = min(HEADS_AT_ONCE, len(rows) - first)
+                found = gather.collect(flat, first, count, False)
+                G.still_there(kernel, kernel[L.H_SLOTS_AT], flat, first, count, found.faults)
+                G.tell_apart(found.metas, found.faults, known, which[first : first + count])
+        return [meta.k for meta in self._metas(known)], which
 
     def _options(self) -> Options:
         options = read_options(Path(self._place.path))
@@ -118,23 +121,29 @@ class MessageReader:
     def _passing(self, gather: G.Gather, rows: Any) -> Any:
         """Leave out what its head says cannot pass. What cannot be read here is kept, and looked at again."""
         found = gather.collect(rows.reshape(-1), 0, len(rows), False)
-        metas, which = self._decoded(found.metas)
+        metas, which = self._decoded(found)
         keep = [
             fault != G.GATHERED or passes(self._conditions, metas[i], enqueued_us)
             for fault, i, enqueued_us in zip(found.faults, which, found.enqueued_us, strict=True)
         ]
         return rows[np.array(keep, dtype=bool)]
 
-    def _decoded(self, metas: list[bytes]) -> tuple[list[Meta], Any]:
-        """Each that there is, decoded, and which of them each message has: the same ones come again and again."""
-        places: dict[bytes, int] = {}
-        if metas and metas.count(metas[0]) == len(metas):  # above all, none has any
-            places[metas[0]] = 0
-            which: Any = np.zeros(len(metas), dtype=np.int32)
-        else:
-            which = np.array([places.setdefault(meta, len(places)) for meta in metas], dtype=np.int32)
+    def _decoded(self, found: G.Collected) -> tuple[list[Meta], Any]:
+        """Each meta that there is, decoded, and which of them each message has."""
+        known: dict[bytes, int] = {}
+        which: Any = np.empty(len(found.metas), dtype=np.int32)
+        G.tell_apart(found.metas, found.faults, known, which)
+        return self._metas(known), which
+
+    def _metas(self, known: Iterable[bytes]) -> list[Meta]:
+        with self._corrupt_heads():
+            return [decode_meta(meta) for meta in known]
+
+    @contextlib.contextmanager
+    def _corrupt_heads(self) -> Iterator[None]:
+        """An error of what decodes them, said in our words."""
         try:
-            return [decode_meta(meta) for meta in places], which
+            yield
         except msgspec.DecodeError as error:
             raise Corrupt(self._place.path, offset=0, expected="type, key and headers", found=str(error)) from error
 
@@ -144,6 +153,18 @@ class MessageReader:
         if not self._heads:
             yield self._batch(rows, {})
             return
+        found, keep = self._collected(files, gather, kernel, rows)
+        arrays = self._head_arrays(found)
+        if self._bodies and are_spilled(found).any():
+            yield from self._with_spilled(files, kernel, rows, found, arrays, keep)
+            return
+        if self._bodies:
+            arrays["body"] = binary(found.bodies, found.body_ends)
+        batch = self._batch(rows, arrays)
+        yield batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _collected(self, files: LocalFiles, gather: G.Gather, kernel: memoryview, rows: Any) -> tuple[G.Collected, Any]:
+        """The records of these rows, and which of them were there."""
         flat = rows.reshape(-1)
         found = gather.collect(flat, 0, len(rows), self._bodies)
         slots_at = kernel[L.H_SLOTS_AT]
@@ -154,15 +175,7 @@ class MessageReader:
         if not keep.all():
             for row in rows[~keep]:
                 self._explain(files, kernel, slots_at, row)
-        arrays = self._head_arrays(found)
-        spilled = np.frombuffer(found.flags, dtype=np.uint8) & np.uint8(L.FLAG_SPILLED)
-        if self._bodies and spilled.any():
-            yield from self._with_spilled(files, kernel, rows, found, arrays, keep)
-            return
-        if self._bodies:
-            arrays["body"] = binary(found.bodies, found.body_ends)
-        batch = self._batch(rows, arrays)
-        yield batch if keep.all() else batch.filter(pa.array(keep))
+        return found, keep
 
     def _head_arrays(self, found: G.Collected) -> dict[str, Any]:
         names = self._arrow_schema.names
@@ -173,7 +186,7 @@ class MessageReader:
             )
         said = [name for name in names if name in FROM_META]
         if said:
-            metas, which = self._decoded(found.metas)
+            metas, which = self._decoded(found)
             for name in said:
                 values = [FROM_META[name](meta) for meta in metas]
                 arrays[name] = spread(values, which, self._arrow_schema.field(name).type)
@@ -253,6 +266,11 @@ class MessageReader:
             else:
                 made.append(pa.array(SAID[field.name](rows)).cast(field.type))
         return pa.RecordBatch.from_arrays(made, schema=self._arrow_schema)
+
+
+def are_spilled(found: G.Collected) -> Any:
+    """Of which records the body is a file of its own: not zero."""
+    return np.frombuffer(found.flags, dtype=np.uint8) & np.uint8(L.FLAG_SPILLED)
 
 
 # What the meta of a record says.

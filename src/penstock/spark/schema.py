@@ -51,15 +51,11 @@ MORE = StructType(
     ]
 )
 
-# Only for scripts on Spark, these and no others: which part of the keys a message is of, and where it lies.
-PART, PLACE, REFERENCE = "part", "place", "reference"
-REFERENCES = StructType(
-    [
-        StructField(PART, IntegerType(), nullable=False),
-        StructField(PLACE, BinaryType(), nullable=False),
-        StructField(REFERENCE, BinaryType(), nullable=False),
-    ]
-)
+# Only for scripts on Spark, this and no other: a row for each message, of which the first of a task says where the
+# messages of its part of the keys lie, and the others nothing. Spark counts rows.
+CLAIMS = "claims"
+BY_KEYS = StructType([StructField(CLAIMS, BinaryType())])
+PART = "part"  # which part of the keys a message is of, where the messages themselves are rows
 
 # What a slot says, without a look at the record.
 FROM_SLOT = frozenset({"id", "number", "queue", "priority", "attempts", "deliver_at", "codec"})
@@ -84,7 +80,7 @@ def _plain(kind: DataType) -> str:
 
 def check_read(schema: StructType) -> None:
     """A schema that was given to ``read.schema(...)``: some of the columns, in any order, with their own types."""
-    if schema.fieldNames() == REFERENCES.fieldNames():
+    if schema.fieldNames() == BY_KEYS.fieldNames():
         return
     if not schema.fields:
         raise Misuse(f"the schema is empty; the columns are {COLUMNS.simpleString()}")

@@ -393,5 +393,5 @@ def read_part(
     """In a task."""
     workers.keep_what_is_loaded()
     if isinstance(part, bykeys.PartOfKeys):
-        return bykeys.read(part, given)
+        return bykeys.read(part)
     return claimed_reader(part, given, schema).read_part(part)

@@ -54,6 +54,8 @@ cdef class Gather:
 @cython.locals(i=u64, at=u64, word=u64, state=u64)
 cpdef int still_there(const u64[::1] words, u64 slots_at, const u64[::1] references, u64 first, u64 count,
                       unsigned char[::1] faults) except -1
+@cython.locals(i="Py_ssize_t", meta=bytes)
+cpdef int tell_apart(list metas, const unsigned char[::1] faults, dict known, int[::1] which) except -1
 @cython.locals(i=u64, at=u64, used=u64)
 cdef u64 _identify(const unsigned char[::1] prefix, u64 length, const u64[::1] references, u64 first, u64 count,
                    unsigned char[::1] data, int[::1] ends) except? 0

@@ -203,6 +203,17 @@ def still_there(words: Any, slots_at: int, references: Any, first: int, count: i
             faults[i] = _NOT_THERE
 
 
+def tell_apart(metas: list[bytes], faults: Any, known: dict[bytes, int], which: Any) -> None:
+    """Of each meta its number among those that are ``known``, where new ones are added: the same come again and again.
+    One that is not there counts as one that says nothing."""
+    for i in range(len(metas)):
+        meta = metas[i] if faults[i] == _GATHERED else b""
+        number = known.get(meta)
+        if number is None:
+            number = known[meta] = len(known)
+        which[i] = number
+
+
 def identify(prefix: bytes, references: Any, first: int, count: int) -> tuple[bytearray, Any]:
     """The ids of messages, as ends and bytes."""
     data = bytearray(count * (len(prefix) + 8 + 1 + 12))

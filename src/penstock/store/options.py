@@ -73,6 +73,9 @@ class Options(msgspec.Struct, kw_only=True):
         return number & L.MASK64, number >> 64
 
 
+REQUIRED = frozenset(field.name for field in msgspec.structs.fields(Options) if field.required)
+
+
 def encode(options: Options) -> bytes:
     """The bytes of a ``queue.json``: the options and the checksum of what they say."""
     said = msgspec.to_builtins(options)
@@ -98,7 +101,7 @@ def parse(text: bytes, queue: str, path: str) -> Options:
     said = {name: value for name, value in raw.items() if name != CHECK}
     if CHECK in raw and raw[CHECK] != _sum(said):  # a wrong secret would make all records look damaged
         raise Corrupt(path, offset=0, expected=f"options with the checksum {raw[CHECK]}", found=_sum(said))
-    missing = {field.name for field in msgspec.structs.fields(Options) if field.required} - raw.keys()
+    missing = REQUIRED - raw.keys()
     if missing:
         raise Corrupt(path, offset=0, expected=f"the options {', '.join(sorted(missing))}", found="none")
     try:

@@ -5,6 +5,7 @@ Never looks into a message.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.errors import Misuse, PenstockError
 from penstock.scripts import App
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
-from penstock.spark.schema import PART, REFERENCES
+from penstock.spark.schema import BY_KEYS, CLAIMS, PART
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
@@ -67,7 +68,7 @@ def run_scripts(
     stream = spark.readStream.format("penstock").options(**given)
     if engine == PARTS:
         # Each of the source's partitions is one part of the keys: what a task reads is what it works on.
-        rows = stream.schema(REFERENCES).option("partitions", settings.partitions).load()
+        rows = stream.schema(BY_KEYS).option("partitions", settings.partitions).load().where(F.col(CLAIMS).isNotNull())
         skip = str({name.lower(): value for name, value in options.items()}.get("onlostclaim")).lower() == "skip"
         made = _in_parts(app, place, settings, rows, batches, fail_if_gone=not skip)
     else:
@@ -108,7 +109,7 @@ def _in_parts(
         def outcomes(serial: int, known: set[str]) -> DataFrame:
             return frame.mapInArrow(Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone), OUTPUT)
 
-        batches.run(number, outcomes, lambda: _marks(frame))
+        batches.run(number, outcomes, lambda: _marks(frame, fail_if_gone))
 
     return rows.writeStream.foreachBatch(each)
 
@@ -128,8 +129,9 @@ def marks_in(frame: DataFrame) -> Marks:
     return {uuid_of(queue): Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
 
 
-def _marks(frame: DataFrame) -> Marks:
-    return joined(decode_marks(bytes(row.marks)) for row in frame.mapInArrow(marked, f"{MARKS} binary").collect())
+def _marks(frame: DataFrame, fail_if_gone: bool) -> Marks:
+    found = frame.mapInArrow(functools.partial(marked, fail_if_gone=fail_if_gone), f"{MARKS} binary")
+    return joined(decode_marks(bytes(row.marks)) for row in found.collect())
 
 
 # ---------------------------------------------------------------- contexts in Spark's own state

@@ -13,6 +13,8 @@ from penstock.spark import schema as S
 from penstock.spark.scripting.results import Marks, marks_of
 from penstock.spark.scripting.rowmessage import RowMessage
 
+AT_ONCE = 500  # messages, whose contexts are read together
+
 # All that a script may see.
 COLUMNS = StructType([*S.COLUMNS, *S.MORE])
 
@@ -45,8 +47,8 @@ class PartOfRows:
     def marks(self) -> Marks:
         return marks_of(self._rows)
 
-    def messages(self, *, fail_if_gone: bool) -> Iterator[RowMessage]:
-        return iter(self._rows)
+    def messages(self) -> Iterator[list[RowMessage]]:
+        return (self._rows[first : first + AT_ONCE] for first in range(0, len(self._rows), AT_ONCE))
 
 
 def parts_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[PartOfRows]:

@@ -14,12 +14,13 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from penstock.scripts import App
-from penstock.scripts.calling import Kept
+from penstock.scripts.calling import Kept, held
 from penstock.scripts.context import Timer
+from penstock.spark.scripting.calls import Caller
 from penstock.spark.scripting.results import Marks, decode_marks, encode, encode_marks, joined, marks_of
 from penstock.spark.scripting.rowmessage import RowMessage
 from penstock.spark.scripting.rows import COLUMNS
-from penstock.spark.scripting.tasks import OUTPUT, Caller
+from penstock.spark.scripting.tasks import OUTPUT
 
 STATE = "context"  # the variable's name: the state can be read by it
 SETTINGS = {
@@ -50,16 +51,13 @@ class Scripts(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         messages = sorted((RowMessage(*row) for row in rows), key=lambda message: message.order)
         found = self._kept.get() if self._kept.exists() else None
-        before = kept = None if found is None else Kept(bytes(found[0]), decode_timers(bytes(found[1])))
-        results = []
-        for message in messages:
-            kept, result = self._caller(message, kept)
-            if result is not None:
-                results.append(result)
-        if kept is None and before is not None:
-            self._kept.clear()
-        elif kept is not None and kept is not before:
-            self._kept.update((kept.state, _encode(kept.timers)))
+        mine = held(None if found is None else Kept(bytes(found[0]), decode_timers(bytes(found[1]))))
+        results = [result for message in messages if (result := self._caller.call(message, mine)) is not None]
+        if mine.state is None:
+            if found is not None:
+                self._kept.clear()
+        elif mine.changed:
+            self._kept.update((mine.state, _encode(mine.timers)))
         yield Row(part=0, marks=encode_marks(marks_of(messages, self._caller.uuid)), results=encode(results))
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ puts or acknowledges a message: that is the driver's.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -15,28 +14,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import BodyTooLarge, NoScript, PenstockError
-from penstock.manager import QueueManager
+from penstock.errors import PenstockError
 from penstock.scripts import App
-from penstock.scripts.calling import Kept, Stale, call, error_text
-from penstock.scripts.targets import Targets
-from penstock.scripts.worker import NO_SCRIPT
+from penstock.scripts.calling import Held, Kept
 from penstock.spark import workers
 from penstock.spark.scripting.batchstore import Batch, BatchStore
+from penstock.spark.scripting.calls import Caller
+from penstock.spark.scripting.gathered import Gathered
 from penstock.spark.scripting.references import Part, parts
 from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined
 from penstock.spark.scripting.rowmessage import RowMessage
 from penstock.spark.scripting.rows import PartOfRows, parts_of_rows
-from penstock.store import layout as L
 from penstock.store import rig
-from penstock.store.directory import read_options
-from penstock.store.files import Clock
-from penstock.store.options import DELETE, Options
-from penstock.timequeue.answers import DATA_BYTES_LEAST, share_of
 from penstock.timequeue.arguments import BUSY_S
-from penstock.timequeue.retries import text_of
-
-LOOKED_UP = 500  # messages whose contexts are read together
 
 MARKS = "marks"
 OUTPUT = "part int, marks binary, results binary"
@@ -47,66 +37,6 @@ _ARROW = pa.schema(
         pa.field("results", pa.binary()),
     ]
 )
-
-
-class Caller:
-    """Calls scripts, one message after the other; what they ask for is checked as far as it can be."""
-
-    def __init__(self, app: App[Any], root: str) -> None:
-        self._app = app
-        self._root = root
-        self._clock = Clock()
-        self._manager: QueueManager | None = None
-        self._targets: Targets | None = None
-        self._homes: dict[str, Options] = {}
-
-    def __call__(self, message: RowMessage, kept: Kept | None) -> tuple[Kept | None, Result | None]:
-        """What is kept for its key from now on, and what else there is to do, if anything."""
-        app = self._app
-        now_us = self._clock.wall_us()
-        try:
-            outcome = call(app.name, app.scripts, app.states, kept, message, now_us)
-            if outcome is None:
-                return kept, None
-            if not outcome.follow_ups and outcome.answer is None:
-                return outcome.kept, None
-            posts = [post for each in outcome.follow_ups for post in self._open().posts(each, now_us)]
-            if outcome.answer is not None:
-                self._check_answer(message, len(outcome.answer[1]))
-            return outcome.kept, Result(self.uuid(message.queue), message.id, posts=posts, answer=outcome.answer)
-        except Stale:
-            return kept, None
-        except (Exception, SystemExit) as error:
-            home = self._home(message.queue)
-            dead = isinstance(error, NoScript) and home.dead_letter != DELETE
-            text = text_of(error_text(error))
-            return kept, Result(home.uuid, message.id, error=text, reason=NO_SCRIPT if dead else None)
-
-    def _check_answer(self, message: RowMessage, size_bytes: int) -> None:
-        limit = share_of(self._home(message.queue).data_bytes, DATA_BYTES_LEAST)
-        if size_bytes + 2 * L.UNIT_BYTES > limit:
-            raise BodyTooLarge(f"{message.queue}/replies", body_bytes=size_bytes, limit_bytes=limit)
-
-    def _home(self, path: str) -> Options:
-        if path not in self._homes:
-            self._homes[path] = read_options(Path(path))
-        return self._homes[path]
-
-    def uuid(self, path: str) -> str:
-        """Of a queue that messages come from."""
-        return self._home(path).uuid
-
-    def _open(self) -> Targets:
-        if self._targets is None:
-            self._manager = QueueManager(self._root)
-            self._targets = Targets(self._manager, self._app.input, self._clock)
-        return self._targets
-
-    def close(self) -> None:
-        if self._targets is not None:
-            self._targets.close()
-        if self._manager is not None:
-            self._manager.close()
 
 
 class Task:
@@ -140,7 +70,8 @@ class Task:
             )
 
     def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
-        return [part for part in parts(batches) if len(part.without(self._known))]
+        found = parts(batches, fail_if_gone=self._fail_if_gone)
+        return [part for part in found if len(part.without(self._known))]
 
     def _run(self, part: Part | PartOfRows) -> Batch:
         path = self._parts[part.number]
@@ -148,30 +79,22 @@ class Task:
         with contextlib.closing(BatchStore(Path(path), busy_s=BUSY_S)) as store:
             last = store.batch()
             if last is None or last.serial < self._serial:
-                results, contexts = self._work(store, part.messages(fail_if_gone=self._fail_if_gone))
+                results, contexts = self._work(store, part.messages())
                 last = store.keep_batch(Batch(self._serial, marks, results), contexts, time.time_ns() // 1000)
             if (last.serial, last.marks) != (self._serial, marks):
                 raise differ(path, f"batch {self._serial}", marks, last)
             return last
 
-    def _work(self, store: BatchStore, rows: Iterator[RowMessage]) -> tuple[bytes, dict[str, Kept | None]]:
-        contexts: dict[str, Kept | None] = {}  # those that were looked for
-        changed: set[str] = set()
+    def _work(
+        self, store: BatchStore, messages: Iterable[list[Gathered] | list[RowMessage]]
+    ) -> tuple[bytes, dict[str, Kept | None]]:
+        contexts: dict[str, Held] = {}  # those that were looked for
         results: list[Result] = []
         with contextlib.closing(Caller(self._app, self._root)) as caller:
-            while some := list(itertools.islice(rows, LOOKED_UP)):
-                _look_up(store, contexts, some)
-                for message in some:
-                    key = message.key or ""
-                    kept = contexts.get(key)
-                    after, result = caller(message, kept)
-                    if after is not kept:
-                        contexts[key] = after
-                        changed.add(key)
-                    if result is not None:
-                        results.append(result)
+            for some in messages:
+                caller.call_all(some, contexts, store.contexts, results)
                 rig.effect(rig.WRITE, "a task's messages")
-        return encode(results), {key: contexts[key] for key in changed}
+        return encode(results), {key: each.kept for key, each in contexts.items() if each.changed}
 
 
 class TaskOfRows(Task):
@@ -180,12 +103,6 @@ class TaskOfRows(Task):
 
     def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
         return parts_of_rows(batches)
-
-
-def _look_up(store: BatchStore, contexts: dict[str, Kept | None], some: Iterable[RowMessage]) -> None:
-    new = list({key for message in some if (key := message.key) is not None and key not in contexts})
-    contexts.update(dict.fromkeys(new))
-    contexts.update(store.contexts(new))
 
 
 def differ(path: str | os.PathLike[str], what: str, marks: Marks, stored: Batch) -> PenstockError:
@@ -201,7 +118,7 @@ def _said(marks: Marks) -> str:
     return ", ".join(f"{mark.count} messages from {mark.first} to {mark.last}" for mark in marks.values()) or "none"
 
 
-def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def marked(batches: Iterator[pa.RecordBatch], *, fail_if_gone: bool) -> Iterator[pa.RecordBatch]:
     """By what the messages of a batch are known again: what ``mapInArrow`` is given for that."""
-    found = joined(part.marks() for part in parts(batches))
+    found = joined(part.marks() for part in parts(batches, fail_if_gone=fail_if_gone))
     yield pa.RecordBatch.from_arrays([pa.array([encode_marks(found)], type=pa.binary())], names=[MARKS])
