@@ -62,7 +62,15 @@ def test_the_factors_that_fold_the_checksum_are_powers_of_x() -> None:
 
     header = Path(record.__file__).with_name("checksum.h").read_text()
     factors = {int(high, 16): int(low, 16) for high, low in re.findall(r"_mm_set_epi64x\((\w+), (\w+)\)", header)}
-    assert factors == {power_of_x(bits - 32): power_of_x(bits + 32) for bits in (256 * 8, 128 * 8, 64 * 8, 16 * 8)}
+    by_bytes = {power_of_x(bits - 32): power_of_x(bits + 32) for bits in (8 * n for n in (16, 32, 48, 64, 128, 256))}
+    quotient, remainder = 0, 1 << 64  # x to the 64th, divided by the polynomial
+    for bit in range(32, -1, -1):
+        if remainder >> (bit + 32) & 1:
+            quotient |= 1 << bit
+            remainder ^= 0x104C11DB7 << bit
+    reverse = {number: int(f"{number:033b}"[::-1], 2) for number in (quotient, 0x104C11DB7)}
+    by_four = {0: power_of_x(64)}
+    assert factors == {**by_bytes, **by_four, reverse[quotient]: reverse[0x104C11DB7]}
 
 
 def test_every_flipped_bit_is_found() -> None:

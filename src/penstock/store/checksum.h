@@ -1,9 +1,9 @@
 /* The CRC-32 of zlib, for the compiled core: with carry-less multiplication where the processor has it.
  *
  * A CRC is a remainder of polynomials. 16 bytes at the front of the data may be replaced by what they leave
- * 16 (or 64, 128, 256) bytes further on, which two multiplications tell; so the data folds into its last 16 bytes,
- * and only these go through the tables. The constants are remainders of powers of x, bits reversed:
- * tests/unit/test_record.py derives them again.
+ * 16 (or 32, 48, 64, 128, 256) bytes further on, which two multiplications tell; so the data folds into its last 16
+ * bytes, and these into their remainder: without tables, which would have to be in the processor's cache, beside the
+ * records. The constants are remainders of powers of x, bits reversed: tests/unit/test_record.py derives them again.
  */
 #ifndef PENSTOCK_CHECKSUM_H
 #define PENSTOCK_CHECKSUM_H
@@ -47,26 +47,51 @@ static inline uint32_t penstock_crc_by_tables(uint32_t crc, const unsigned char 
 
 #define PENSTOCK_FOLDS __attribute__((target("pclmul,sse4.1")))
 
-PENSTOCK_FOLDS static inline __m128i penstock_fold(__m128i lane, __m128i factors, const unsigned char *next) {
-    __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(lane, factors, 0x00), _mm_clmulepi64_si128(lane, factors, 0x11));
-    return _mm_xor_si128(moved, _mm_loadu_si128((const __m128i *)next));
+PENSTOCK_FOLDS static inline __m128i penstock_moved(__m128i lane, __m128i factors) {
+    return _mm_xor_si128(_mm_clmulepi64_si128(lane, factors, 0x00), _mm_clmulepi64_si128(lane, factors, 0x11));
 }
 
-/* What is left of everything before `data`, and the rest. */
+PENSTOCK_FOLDS static inline __m128i penstock_fold(__m128i lane, __m128i factors, const unsigned char *next) {
+    return _mm_xor_si128(penstock_moved(lane, factors), _mm_loadu_si128((const __m128i *)next));
+}
+
+/* Read from byte n on, it moves the first n bytes of a lane to the end; from 16 + n on, the others to the beginning. */
+static const unsigned char penstock_crc_moves[48] = {
+    255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0,   1,   2,   3,   4,   5,   6,   7,
+    8,   9,   10,  11,  12,  13,  14,  15,  255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+};
+
+/* What is left of everything before `data`, of which there were 16 bytes at least, and the rest. */
 PENSTOCK_FOLDS static inline uint32_t penstock_crc_of_lane(__m128i lane, const unsigned char *data, const unsigned char *end) {
     const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
-    unsigned char last[16];
+    const __m128i by_4 = _mm_set_epi64x(0, 0x163cd6124);
+    const __m128i quotient = _mm_set_epi64x(0x1f7011641, 0x1db710641);
+    const __m128i low = _mm_set_epi32(0, 0, 0, -1);
     for (; end - data >= 16; data += 16)
         lane = penstock_fold(lane, by_16, data);
-    _mm_storeu_si128((__m128i *)last, lane);
-    return penstock_crc_by_tables(penstock_crc_by_tables(0, last, 16), data, (size_t)(end - data));
+    size_t rest = (size_t)(end - data);
+    if (rest) {
+        /* The first bytes of the lane fold into 16 others: its last ones, and the rest behind them. */
+        __m128i up = _mm_loadu_si128((const __m128i *)(penstock_crc_moves + rest));
+        __m128i down = _mm_loadu_si128((const __m128i *)(penstock_crc_moves + 16 + rest));
+        __m128i others = _mm_blendv_epi8(_mm_shuffle_epi8(lane, down), _mm_loadu_si128((const __m128i *)(end - 16)), down);
+        lane = _mm_shuffle_epi8(lane, up);
+        lane = _mm_xor_si128(penstock_moved(lane, by_16), others);
+    }
+    /* 128 bits become 96, then 64; what remains of these is told by Barrett's method. */
+    lane = _mm_xor_si128(_mm_srli_si128(lane, 8), _mm_clmulepi64_si128(lane, by_16, 0x10));
+    lane = _mm_xor_si128(_mm_srli_si128(lane, 4), _mm_clmulepi64_si128(_mm_and_si128(lane, low), by_4, 0x00));
+    __m128i times = _mm_clmulepi64_si128(_mm_and_si128(lane, low), quotient, 0x10);
+    lane = _mm_xor_si128(lane, _mm_clmulepi64_si128(_mm_and_si128(times, low), quotient, 0x00));
+    return (uint32_t)_mm_extract_epi32(lane, 1);
 }
 
 PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsigned char *data, size_t size) {
     const __m128i by_64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
     const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    const __m128i by_32 = _mm_set_epi64x(0x15a546366, 0x0f1da05aa);
+    const __m128i by_48 = _mm_set_epi64x(0x174359406, 0x03db1ecdc);
     const unsigned char *end = data + size;
-    unsigned char last[16];
     __m128i lane = _mm_xor_si128(_mm_loadu_si128((const __m128i *)data), _mm_cvtsi32_si128((int)crc));
     data += 16;
     if (size >= 128) {
@@ -79,12 +104,9 @@ PENSTOCK_FOLDS static uint32_t penstock_crc_by_folding(uint32_t crc, const unsig
             third = penstock_fold(third, by_64, data + 32);
             fourth = penstock_fold(fourth, by_64, data + 48);
         }
-        _mm_storeu_si128((__m128i *)last, second);
-        lane = penstock_fold(lane, by_16, last);
-        _mm_storeu_si128((__m128i *)last, third);
-        lane = penstock_fold(lane, by_16, last);
-        _mm_storeu_si128((__m128i *)last, fourth);
-        lane = penstock_fold(lane, by_16, last);
+        /* Each by its own way to the end of the fourth. */
+        lane = _mm_xor_si128(penstock_moved(lane, by_48), penstock_moved(second, by_32));
+        lane = _mm_xor_si128(lane, _mm_xor_si128(penstock_moved(third, by_16), fourth));
     }
     return penstock_crc_of_lane(lane, data, end);
 }
@@ -158,12 +180,12 @@ PENSTOCK_WIDEST static uint32_t penstock_crc_by_widest_folding(uint32_t crc, con
 static inline uint32_t penstock_crc32(const unsigned char *data, size_t size, uint32_t start) {
 #if defined(__x86_64__) && defined(__GNUC__)
 #ifdef PENSTOCK_WIDE
-    if (size >= 512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f"))
+    if (size >= 256 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f"))
         return ~penstock_crc_by_widest_folding(~start, data, size);
     if (size >= 512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2"))
         return ~penstock_crc_by_wide_folding(~start, data, size);
 #endif
-    if (size >= 32 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
+    if (size >= 16 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
         return ~penstock_crc_by_folding(~start, data, size);
 #endif
     return ~penstock_crc_by_tables(~start, data, size);
