@@ -71,7 +71,7 @@ class MessageReader:
     def _opened(self) -> Iterator[tuple[LocalFiles, G.Gather, memoryview]]:
         options = self._options()
         files = LocalFiles(Path(self._place.path), options, busy_s=self._place.busy_s)
-        gather = G.Gather(files.mappings(), options.signature)
+        gather = G.Gather(files.mappings(), options.signature, files.descriptors())
         kernel = memoryview(files.kernel).cast("Q")
         try:
             yield files, gather, kernel
@@ -130,6 +130,8 @@ class MessageReader:
 
     def _decoded(self, found: G.Collected) -> tuple[list[Meta], Any]:
         """Each meta that there is, decoded, and which of them each message has."""
+        if found.metas and found.one_meta:  # above all, none says anything
+            return self._metas(found.metas[:1]), np.zeros(len(found.metas), dtype=np.int32)
         known: dict[bytes, int] = {}
         which: Any = np.empty(len(found.metas), dtype=np.int32)
         G.tell_apart(found.metas, found.faults, known, which)

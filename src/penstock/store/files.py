@@ -326,6 +326,10 @@ class LocalFiles:
             found.append((start, end, mapping))
         return found
 
+    def descriptors(self) -> list[int]:
+        """Those of the data files."""
+        return [fd for _, _, fd, _, _ in self._data]
+
     def sync_data(self) -> None:
         """Sync the data files. Until it returns, what was written to them may be lost with the power."""
         for _, _, fd, _, _ in self._data:
