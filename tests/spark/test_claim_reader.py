@@ -359,7 +359,7 @@ def test_asked_again_for_the_same_batch_it_claims_no_further(queue: Queues, quer
     query = queries(q, maxRows=2)
     query.reader.prepareForTriggerAvailableNow()
     assert query.latest() == query.latest() == query.latest()
-    wait_for_claims(q, 2)
+    wait_for_claims(q, 1)  # the next one is claimed while tasks read this one
     assert [query.batch() for _ in range(3)] == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
 
 

@@ -56,6 +56,7 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection: Selection | None = None
         self._bounds: dict[str, int] = {}  # of numbers and times
         self._only_now = False
+        self._chosen: tuple[int, ReadLimit] | None = None  # the claim of the next batch, which tasks do not read yet
 
     # ------------------------------------------------------------ what Spark calls
 
@@ -83,10 +84,10 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         following = self._following(claim, limit)
         if not following and self.free_keys():
             following = self._following(claim, limit)
-        self.settle(behind=bool(following))
         if following:
-            self._claim_ahead(following, limit)
+            self._chosen = following, limit
             return self.offset_of(following)
+        self.settle(behind=False)
         return self.where_it_begins() if claim == 0 else start
 
     def finish(self, start: dict[str, Any]) -> int:
@@ -140,8 +141,19 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if bykeys.is_wanted(self._schema):
-            return bykeys.split(self.parts(start, end, 1), self._given)
-        return self.parts(start, end, self._given["partitions"])
+            parts: Sequence[InputPartition] = bykeys.split(self.parts(start, end, 1), self._given)
+        else:
+            parts = self.parts(start, end, self._given["partitions"])
+        self._go_on()
+        return parts
+
+    def _go_on(self) -> None:
+        """While tasks read, and not before: until then Spark asks and waits for answers, and each would come 5 ms later
+        where another thread is at work."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            self.settle(behind=True)
+            self._claim_ahead(*chosen)
 
     def parts(self, start: dict[str, Any], end: dict[str, Any], wanted: int) -> list[PartOfClaim]:
         first, _ = self._meant(start)
@@ -169,6 +181,9 @@ class ClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         receiver, self._receiver = self._receiver, None
         queue, self._queue = self._queue, None
         if receiver is not None:
+            if self._chosen is not None:  # no task came: what is acknowledged leaves the kernel now
+                with contextlib.suppress(PenstockError, OSError):  # or with the next receiver of this name
+                    receiver.settle(behind=True)
             receiver.close()
         if queue is not None:
             queue.close()
@@ -391,7 +406,7 @@ def read_part(
     part: PartOfClaim | bykeys.PartOfKeys, given: dict[str, Any], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """In a task."""
-    workers.keep_what_is_loaded()
+    workers.begin_task()
     if isinstance(part, bykeys.PartOfKeys):
         return bykeys.read(part)
     return claimed_reader(part, given, schema).read_part(part)
