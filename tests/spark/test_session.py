@@ -80,7 +80,7 @@ from penstock.spark import workers
 found = []
 for _ in range(workers.FIRST_TASKS + 3):
     kept = [[] for _ in range(1000)]
-    workers.keep_what_is_loaded()
+    workers.begin_task()
     found.append(gc.get_freeze_count())
 *first, last = found[: workers.FIRST_TASKS]
 print(last > 1000, max(found[workers.FIRST_TASKS :]) <= last)

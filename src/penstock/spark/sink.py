@@ -44,7 +44,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         finding.gate(given, "producer").check("put_once")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        workers.keep_what_is_loaded()
+        workers.begin_task()
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) if context is not None else None for name in (QUERY, BATCH))
         if context is None or query is None or batch is None:

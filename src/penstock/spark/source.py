@@ -92,7 +92,7 @@ class SnapshotReader(DataSourceReader):
         return snapshot.split(taken, given["partitions"])
 
     def read(self, partition: Messages) -> Iterator[pa.RecordBatch]:
-        workers.keep_what_is_loaded()
+        workers.begin_task()
         if not partition.references:
             return iter(())
         return MessageReader(

@@ -6,6 +6,7 @@ anew, which takes longer than all the rest of its start. The installed files are
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import os
@@ -44,10 +45,29 @@ def python() -> str:
 
 _tasks = itertools.count(1)
 
+# Of glibc's malloc: it gives free memory at the end of its heap back when there is more of it than this, and takes
+# larger pieces than this from the system. By itself it may do both for each Arrow batch, and new pages are the most that
+# a batch costs then.
+KEPT_BYTES = 64 << 20
+MAPPED_BYTES = 32 << 20  # the most that it allows
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
-def keep_what_is_loaded() -> None:
-    """Called by each task: a worker looks for garbage after every one, through all that Spark, Arrow and pandas have
+
+def keep_memory() -> bool:
+    """The memory of an Arrow batch is there for the next one. False if this is not glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
+
+
+def begin_task() -> None:
+    """Called by each task. A worker looks for garbage after every one, through all that Spark, Arrow and pandas have
     loaded, which takes as long as reading 100,000 messages. What its first tasks find there is passed over from then
     on; the very first has not loaded all of it yet."""
-    if next(_tasks) <= FIRST_TASKS:
+    task = next(_tasks)
+    if task == 1:
+        keep_memory()
+    if task <= FIRST_TASKS:
         gc.freeze()

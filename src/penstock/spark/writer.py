@@ -61,7 +61,7 @@ class QueueWriter(DataSourceArrowWriter):
         Staging(given["path"], self._job).begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        workers.keep_what_is_loaded()
+        workers.begin_task()
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         attempt = context.taskAttemptId() if context is not None else 0

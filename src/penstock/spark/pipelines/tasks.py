@@ -239,7 +239,7 @@ class Finish:
         self._script = script
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        workers.keep_what_is_loaded()
+        workers.begin_task()
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         with contextlib.ExitStack() as opened:

@@ -61,7 +61,7 @@ class Task:
         self._fail_if_gone = fail_if_gone
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        workers.keep_what_is_loaded()
+        workers.begin_task()
         for part in self._parts_of(batches):
             done = self._run(part)
             values = [[part.number], [encode_marks(done.marks)], [done.results]]
