@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -380,6 +381,56 @@ def test_a_client_that_is_killed_or_stopped_at_any_step_holds_up_neither_the_com
     found = bodies(q)
     assert set(found) >= {b"first", b"second", b"third", *confirmed} and len(found) == len(set(found))
     assert set(found) <= {b"first", b"second", b"third", b"1", b"2"}
+
+
+@pytest.mark.usefixtures("patient")
+def test_of_many_clients_some_are_killed_and_the_others_go_on(queue: Queues, serve: Callable[..., Child]) -> None:
+    """With so many at it the component does not look at each request, and expects those that died to come again."""
+    q = durable(queue)
+    syncer = serve(q)
+
+    def produce(wait: Callable[[], None]) -> None:
+        rig.observe(Watch(no_sync))
+        mine = penstock.open(q.path)
+        wait()
+        puts_in_time(mine, [b"%d.%d" % (os.getpid(), i) for i in range(60)])
+
+    children = forked_together(16, produce)
+    for number, pid in enumerate(children[:6]):
+        until(lambda number=number: q.stats().followed >= 60 * (number + 1))  # type: ignore[misc]
+        os.kill(pid, signal.SIGKILL)
+    assert [ended(pid) for pid in children[:6]] == [-signal.SIGKILL] * 6
+    assert [ended(pid) for pid in children[6:]] == [0] * 10
+    found = bodies(q)
+    assert len(found) == len(set(found))
+    for pid in children[6:]:
+        assert set(found) >= {b"%d.%d" % (pid, i) for i in range(60)}
+    syncer.send_signal(signal.SIGTERM)
+    syncs, served = syncer.hear()
+    assert served >= 600 and syncs < served / 4
+
+
+def test_pipes_to_one_that_has_died_are_closed(queue: Queues, serve: Callable[..., Child]) -> None:
+    q = durable(queue)
+    for _ in range(3):
+        syncer = serve(q)
+        q.put(b"x")  # by itself, after a kill
+        q.put(b"y")
+        assert open_pipes(q.path) == ["confconf", "request"]
+        syncer.kill()
+        q.put(b"z")
+        assert open_pipes(q.path) == []
+
+
+def open_pipes(path: Path) -> list[str]:
+    """Those of this process that lead to a component."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the folder itself, while it was read
+            place = Path(os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)"))
+            if place.parent == path / fifos.FOLDER and place.name in (fifos.REQUEST, fifos.CONFCONF):
+                found.append(place.name)
+    return sorted(found)
 
 
 def test_a_client_killed_at_every_step_loses_nothing_that_was_confirmed(

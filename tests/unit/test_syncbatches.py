@@ -218,6 +218,82 @@ def test_automatic_the_gathering_time_has_a_bound() -> None:
     assert machine.idle_us() == 2000
 
 
+def used(machine: Batches, clients: int, spread_us: int, sync_us: int = 200, rounds: int = 30) -> int:
+    """So many clients that ask one after the other, again and again, in ``spread_us``; when they were told last."""
+    now_us = 10_000
+    for _ in range(rounds):
+        for number in range(clients):
+            now_us += spread_us // clients
+            machine.confirmed(who(ask(number)))
+            machine.look(now_us)
+            machine.request(ask(number, number * 256), now_us)
+        assert machine.sync_due(now_us), "all of them are there"
+        machine.begin(now_us)
+        now_us += sync_us
+        assert len(machine.synced(now_us)) == clients
+    return now_us
+
+
+def test_automatic_it_does_not_look_while_many_are_missing() -> None:
+    machine = batches(AUTOMATIC)
+    told_us = used(machine, 64, 1600)
+    assert machine.nap_us(told_us) == machine.idle_us() == 199, "not beyond the time when something is due"
+    now_us = told_us
+    for number in range(32):
+        now_us += 25
+        machine.confirmed(who(ask(number)))
+        machine.request(ask(number, number * 256), now_us)
+    machine.look(now_us)
+    assert machine.state is State.GATHERING
+    assert machine.nap_us(now_us) == 199, "half of those that are missing take 400 us"
+    for number in range(32, 56):
+        now_us += 25
+        machine.request(ask(number, number * 256), now_us)
+    assert 90 < machine.nap_us(now_us) <= 100, "8 of 64 are missing, half of which come in 100 us"
+    machine.request(ask(56, 56 * 256), now_us)
+    assert machine.nap_us(now_us) == 0, "the last few may wake it"
+
+
+def test_it_looks_all_the_time_while_few_are_missing_or_come_quickly() -> None:
+    for clients, spread_us in ((1, 100), (7, 1400), (64, 64)):
+        machine = batches(AUTOMATIC)
+        assert machine.nap_us(used(machine, clients, spread_us)) == 0
+
+
+def test_with_nothing_under_way_it_waits_for_a_request_alone() -> None:
+    machine = batches(AUTOMATIC)
+    now_us = used(machine, 64, 1600)
+    for number in range(64):
+        machine.confirmed(who(ask(number)))
+    machine.look(now_us)
+    assert machine.state is State.GATHERING and machine.nap_us(now_us) == 0 and machine.next_look_us() is None
+
+
+def test_it_does_not_nap_when_a_sync_is_due() -> None:
+    """Many are missing, but those that came during the last one are more than a batch takes."""
+    machine = batches(Limits(batch_requests_max=16))
+    now_us = used(machine, 16, 1600)
+    for number in range(16):
+        machine.confirmed(who(ask(number)))
+        machine.look(now_us)
+        machine.request(ask(number, number * 256), now_us)
+    machine.begin(now_us)
+    now_us += 200
+    for number in range(16, 60):
+        machine.request(ask(number, number * 256), now_us)
+    for request in machine.synced(now_us):
+        assert machine.nap_us(now_us) > 0
+        machine.confirmed(who(request))
+    machine.look(now_us)
+    assert machine.sync_due(now_us) and machine.nap_us(now_us) == 0
+
+
+def test_with_options_of_its_own_it_looks_all_the_time() -> None:
+    """So that the longest time without a new request is what was asked for."""
+    machine = batches(Limits(gather_us=400_000, idle_us=10_000, batch_requests_max=64, automatic=False))
+    assert machine.nap_us(used(machine, 64, 1600)) == 0
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 300)), min_size=1, max_size=40),
     st.integers(0, 500),
@@ -254,7 +330,7 @@ class Component(RuleBasedStateMachine):
     answer, none twice, and it never gets stuck."""
 
     @initialize(
-        automatic=st.booleans(), requests=st.integers(1, 6), size=st.integers(256, 4096), gap=st.integers(0, 9000)
+        automatic=st.booleans(), requests=st.integers(1, 40), size=st.integers(256, 8192), gap=st.integers(0, 9000)
     )
     def begin_with(self, automatic: bool, requests: int, size: int, gap: int) -> None:
         limits = Limits(size, requests, gather_us=1000, idle_us=300, gap_bytes=gap, automatic=automatic)
@@ -273,6 +349,25 @@ class Component(RuleBasedStateMachine):
         request = Request(client=self.serial % 5, channel=0, serial=self.serial, ranges=ranges)
         if self.machine.request(request, self.now_us):
             self.asked[self.serial] = request
+
+    @rule(many=st.integers(8, 30))
+    def many_come_one_after_the_other(self, many: int) -> None:
+        for unit in range(many):
+            self.now_us += 30
+            self.a_request_comes([(unit, 1)])
+
+    @precondition(lambda self: self.machine.state is State.GATHERING)
+    @rule(many=st.integers(8, 30))
+    def many_come_again_and_again(self, many: int) -> None:
+        """As they do under load, so that it knows them."""
+        for _ in range(3):
+            self.many_come_one_after_the_other(many)
+            if self.machine.sync_due(self.now_us):
+                self.a_sync_begins()
+                self.time_passes(300)
+                self.a_sync_ends()
+                while self.machine.state is State.CONFIRMING:
+                    self.one_confirms_or_dies(False)
 
     @rule(some_us=st.integers(1, 2000))
     def time_passes(self, some_us: int) -> None:
@@ -315,6 +410,13 @@ class Component(RuleBasedStateMachine):
     def whoever_waits_will_be_looked_after(self) -> None:
         if self.asked and self.machine.state is State.GATHERING:
             assert self.machine.next_look_us() is not None
+
+    @invariant()
+    def it_never_naps_beyond_what_is_due(self) -> None:
+        nap_us = self.machine.nap_us(self.now_us)
+        look_us = self.machine.next_look_us()
+        assert nap_us == 0 or (look_us is not None and self.now_us + nap_us <= look_us)
+        assert nap_us == 0 or not self.machine.sync_due(self.now_us)
 
     def teardown(self) -> None:
         if not hasattr(self, "machine"):

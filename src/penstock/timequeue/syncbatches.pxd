@@ -41,6 +41,8 @@ cdef class Batches:
     cdef u64 _since_us
     cdef Py_ssize_t _expected
     cdef double _usual_us
+    cdef double _usual_gather_us
+    cdef u64 _told_us
 
     cpdef bint request(self, Request request, u64 now_us) except -1
     @cython.locals(offset=u64, length=u64)
@@ -54,6 +56,7 @@ cdef class Batches:
     cdef u64 _closes_us(self) except? 0
     cpdef u64 idle_us(self) except? 0
     cpdef u64 confirm_us(self) except? 0
+    @cython.locals(gathered_us=double)
     cpdef list begin(self, u64 now_us)
     @cython.locals(some=Request)
     cpdef list synced(self, u64 now_us)
@@ -62,4 +65,6 @@ cdef class Batches:
     cpdef int look(self, u64 now_us) except -1
     cpdef list give_up(self)
     cpdef object next_look_us(self)
+    @cython.locals(missing=Py_ssize_t, due_us=object, nap_us=double)
+    cpdef u64 nap_us(self, u64 now_us) except? 0
     cdef int _advance(self, u64 now_us) except -1

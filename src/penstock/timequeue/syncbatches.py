@@ -22,6 +22,9 @@ SAVED_MAX = 4096  # more than all clients of a queue with a few threads each: wh
 CONFIRM_US = 5_000  # so long a batch waits for one that was told: dead, stopped, or on a very busy machine
 IDLE_SHARE = 1.0  # automatic, of the time that a sync usually takes: so long it waits for the next of those it served
 USUAL_SHARE = 0.25  # of the last sync in what is usual
+NAP_SHARE = 0.5  # of the time that those who are still missing usually take: so long it does not look
+NAP_US_MIN = 50  # a shorter nap costs as much as it saves
+NAP_MISSING_MIN = 8  # so few may each wake it
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ class Batches:
         self._since_us = 0  # when the sync began, or those that wait were told
         self._expected = 1  # requests that are likely to come soon: of those that were served last
         self._usual_us = 0.0
+        self._told_us = 0  # when those that were served last were told, and until when all of a batch have come since
+        self._usual_gather_us = 0.0
 
     def limit(self, limits: Limits) -> None:
         """From now on."""
@@ -185,6 +190,8 @@ class Batches:
 
     def begin(self, now_us: int) -> list[Range]:
         """What is to be synced now (434, 530, 640). What comes from here on belongs to the next batch."""
+        gathered_us = min(max(self._last_us, self._told_us) - self._told_us, self._gather_us)
+        self._usual_gather_us += USUAL_SHARE * (gathered_us - self._usual_gather_us)
         self._advance(now_us)
         return self._ranges.merged()
 
@@ -192,6 +199,7 @@ class Batches:
         """It is done: those to be told (436, 535, 650)."""
         self._usual_us += USUAL_SHARE * (now_us - self._since_us - self._usual_us)
         self._expected = len(self._batch) + len(self._saved)
+        self._told_us = now_us
         self._advance(now_us)
         self._unconfirmed = {some.who() for some in self._batch}
         return self._batch
@@ -230,6 +238,24 @@ class Batches:
         if self.state is _CONFIRMING:
             return self._since_us + self.confirm_us()
         return self._closes_us() if self._batch else None
+
+    def nap_us(self, now_us: int) -> int:
+        """How long it need not look at what comes, since many are still missing for the next batch; 0: it must look.
+        Automatic only. Each that woke it would lose the processor to it, perhaps with the queue's lock in hand."""
+        due_us = self.next_look_us()
+        missing = self._expected - len(self._saved)
+        if self.state is _GATHERING:
+            missing -= len(self._batch)
+        if (
+            not self._automatic
+            or missing < NAP_MISSING_MIN
+            or due_us is None
+            or now_us >= due_us
+            or self.sync_due(now_us)
+        ):
+            return 0
+        nap_us = min(NAP_SHARE * self._usual_gather_us * missing / self._expected, due_us - now_us)
+        return int(nap_us) if nap_us >= NAP_US_MIN else 0
 
     def _advance(self, now_us: int) -> None:
         self.state = AFTER[self.state]

@@ -39,12 +39,13 @@ cdef class QueueSyncer:
     cdef int _stop
     cdef int _stopping
     cdef fifos.Watched _watched
+    cdef fifos.Watched _napping
     cdef readonly Batches _batches
     cdef readonly u64 syncs
     cdef readonly u64 served
     cdef u64 _generation
 
-    @cython.locals(ready=int, now=u64)
+    @cython.locals(ready=int, now=u64, nap_us=u64)
     cpdef bint step(self) except -1
     @cython.locals(now=u64, request=Request)
     cdef int _take_requests(self) except -1

@@ -114,6 +114,7 @@ class QueueSyncer:
         for fd in (self._stop, self._stopping):
             self._closing.callback(os.close, fd)
         self._watched = fifos.Watched((self._request, self._confconf, self._stop))
+        self._napping = fifos.Watched((self._stop,))
         self._batches = Batches(limits, data_bytes=client.files.data_units * L.UNIT_BYTES)
         self.syncs = self.served = 0
         left_us = client.kernel.get(L.H_SYNCER)
@@ -157,7 +158,12 @@ class QueueSyncer:
     def step(self) -> bool:
         """Wait for what comes next, and do what is due. False when told to stop."""
         look_us = self._batches.next_look_us()
-        ready = self._watched.wait(-1 if look_us is None else max(look_us - now_us(), 0))
+        now = now_us()
+        nap_us = self._batches.nap_us(now)
+        if nap_us:
+            ready = _STOP if self._napping.wait(nap_us) else _REQUEST | _CONFCONF
+        else:
+            ready = self._watched.wait(-1 if look_us is None else max(look_us - now, 0))
         if ready & _STOP:
             return False
         if ready & _CONFCONF:
