@@ -46,8 +46,8 @@ def python() -> str:
 _tasks = itertools.count(1)
 
 # Of glibc's malloc: it gives free memory at the end of its heap back when there is more of it than this, and takes
-# larger pieces than this from the system. By itself it may do both for each Arrow batch, and new pages are the most that
-# a batch costs then.
+# larger pieces than this from the system. By itself it may do both for each Arrow batch, which then costs new pages
+# above all.
 KEPT_BYTES = 64 << 20
 MAPPED_BYTES = 32 << 20  # the most that it allows
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
