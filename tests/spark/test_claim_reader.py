@@ -359,8 +359,33 @@ def test_asked_again_for_the_same_batch_it_claims_no_further(queue: Queues, quer
     query = queries(q, maxRows=2)
     query.reader.prepareForTriggerAvailableNow()
     assert query.latest() == query.latest() == query.latest()
-    wait_for_claims(q, 1)  # the next one is claimed while tasks read this one
-    assert [query.batch() for _ in range(3)] == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
+    assert query.batch() == [b"0", b"1"]
+    wait_for_claims(q, 2)
+    assert query.latest() == query.latest() == query.latest()
+    assert [query.batch() for _ in range(2)] == [[b"2", b"3"], [b"4", b"5"]]
+
+
+def test_nothing_else_goes_on_before_tasks_read(queue: Queues, queries: Any) -> None:
+    """Spark waits for the answers to what it asks until then, and each of them would be late."""
+    q = filled(queue, 9)
+    query = queries(q, maxRows=2)
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.batch() == [b"0", b"1"]
+    wait_for_claims(q, 2)
+    end = query.latest()
+    assert query.reader._receiver._behind == [] and q.stats().claimed == 4  # of which two are acknowledged
+    query.rows(query.start(), end)
+    wait_for_claims(q, 2)
+    wait_for_claimed(q, 4)  # two that are read, and two ahead
+
+
+def test_what_is_acknowledged_leaves_the_kernel_also_if_no_task_comes(queue: Queues, queries: Any) -> None:
+    q = filled(queue, 4)
+    query = queries(q, maxRows=2)
+    assert query.batch() == [b"0", b"1"]
+    assert query.latest()["claim"] == 2 and q.stats().claimed == 4
+    query.die()
+    assert q.stats().claimed == 2
 
 
 def test_what_was_claimed_ahead_is_found_again_by_the_query_that_comes_next(queue: Queues, queries: Any) -> None:

@@ -89,6 +89,27 @@ print(last > 1000, max(found[workers.FIRST_TASKS :]) <= last)
     assert told.stdout == "True True\n"
 
 
+def test_the_memory_of_an_arrow_batch_is_there_for_the_next_one() -> None:
+    script = """
+import resource
+from penstock.spark import workers
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        [bytearray(3 << 20) for _ in range(4)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+pages()
+new = pages()
+kept = workers.keep_memory()
+pages()
+print(kept, new > 5000, pages() < 100)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    if not told.stdout.startswith("True"):
+        pytest.skip("this is not glibc")
+    assert told.stdout == "True True True\n"
+
+
 @pytest.mark.parametrize(
     ("options", "variable", "ours"),
     [

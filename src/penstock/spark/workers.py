@@ -45,11 +45,10 @@ def python() -> str:
 
 _tasks = itertools.count(1)
 
-# Of glibc's malloc: it gives free memory at the end of its heap back when there is more of it than this, and takes
-# larger pieces than this from the system. By itself it may do both for each Arrow batch, which then costs new pages
-# above all.
+# What glibc's malloc keeps of free memory at the end of its heap, and what it takes from there. By itself it may give
+# back and fetch the memory of an Arrow batch for each of them, and new pages are then a fifth of what a batch costs.
 KEPT_BYTES = 64 << 20
-MAPPED_BYTES = 32 << 20  # the most that it allows
+MAPPED_BYTES = 32 << 20  # the most that it allows; what is larger is mapped
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
