@@ -75,6 +75,9 @@ class FakePipeline(FakeSpark):
             self._definition, self._place, self._write, self._run_script if script else None, app.name
         )
 
+    def _given(self, part: Any) -> Any:
+        return list(self._reader.read(part))
+
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
         return mapped(_as_one(self._applied(_without(known, table)) for table in _tables(tasks)), self._finish())
 

@@ -8,19 +8,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import msgspec
 from pyspark.sql.types import StructType
 
 from penstock.scripts import App
-from penstock.spark import PenstockDataSource
+from penstock.spark import PenstockDataSource, bykeys
+from penstock.spark.bykeys import Work
 from penstock.spark.schema import BY_KEYS
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, Place
-from penstock.spark.scripting.references import parts
-from penstock.spark.scripting.results import Marks, joined
-from penstock.spark.scripting.tasks import Task
+from penstock.spark.scripting.results import Marks, decode_marks, decode_worked, joined
+from penstock.spark.scripting.tasks import Marker, Task
 
-Tasks = list[list[pa.RecordBatch]]  # the rows of each
+Tasks = list[Any]  # what each is given: a part of the keys, or rows
 
 
 class Rows(list[Any]):
@@ -93,7 +93,7 @@ class FakeSpark:
             if end == start:
                 return False
             self._log(self._offsets, json.dumps(end))
-        tasks = [list(self._reader.read(part)) for part in self._reader.partitions(start, end)]
+        tasks = [self._given(part) for part in self._reader.partitions(start, end)]
         self._batches.run(
             done,
             lambda serial, known: self._outcomes(tasks, serial, known),
@@ -102,12 +102,27 @@ class FakeSpark:
         self._log(self._commits, "done")
         return True
 
+    def _given(self, part: Any) -> Any:
+        """To a task."""
+        return part
+
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
         files = [str(self._place.part(number)) for number in range(self._partitions)]
-        return mapped(tasks, Task(self._app, str(self._place.folder.root), files, serial, known=known))
+        said = _worked(tasks, Task(self._app, str(self._place.folder.root), files, serial, known=known))
+        return Rows(Outcome(msgspec.structs.asdict(decode_worked(each))) for each in said)
 
     def _marks(self, tasks: Tasks) -> Marks:
-        return joined(part.marks() for batches in tasks for part in parts(batches, fail_if_gone=True))
+        return joined(decode_marks(each) for each in _worked(tasks, Marker(fail_if_gone=True)))
+
+
+def _worked(tasks: Tasks, work: Work) -> list[bytes]:
+    """What ``bykeys.collect`` finds where there is a row for each message."""
+    found = []
+    for part in tasks:
+        rows = bykeys.rows(part.count, work(part.pieces)).column(0).to_pylist()
+        assert len(rows) == part.count and rows[1:] == [None] * (len(rows) - 1)
+        found += [row for row in rows if row is not None]
+    return found
 
 
 def mapped(tasks: Tasks, task: Any) -> Rows:

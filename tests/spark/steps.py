@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from penstock.spark.many import MacroReader
+from penstock.spark.schema import SAID
 from penstock.spark.sink import StagedOfBatch, StreamWriter
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.staging import Staging
@@ -96,10 +97,10 @@ def read_again(folder: Path) -> tuple[int, list[int]]:
 
 
 def _ids(batch: Any) -> list[str]:
-    """By what the rows of a batch are known: those for scripts have no ids."""
+    """By what the rows of a batch are known: those of scripts have no ids, and say what was done with them."""
     if "id" in batch.schema.names:
         return list(batch.column("id").to_pylist())
-    return [reference.hex() for reference in batch.column("reference").to_pylist()]
+    return [str(said) for said in batch.column(SAID).to_pylist()]
 
 
 class Stepping:

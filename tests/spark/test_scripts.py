@@ -3,12 +3,14 @@ moved from workers to Spark; what is refused."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
 import signal
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,27 @@ def test_a_checkpoint_that_is_older_than_the_contexts_is_refused_and_a_new_one_g
     found = dict(app.contexts(tmp_path))
     assert found.pop("new").orders == ["lamp"] and found == shop.expected()
     shop.manager.close()
+
+
+def test_scripts_may_be_in_an_archive_that_spark_hands_to_its_processes(spark: Any, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr(
+            "packed_scripts.py",
+            "from penstock.scripts import App\n"
+            "app = App('packed', input='entries')\n"
+            "@app.script('add')\n"
+            "def add(context, message):\n"
+            "    context.state['sum'] = context.state.get('sum', 0) + message.body\n",
+        )
+    spark.sparkContext.addPyFile(str(tmp_path / "packed.zip"))
+    packed = importlib.import_module("packed_scripts").app
+    with penstock.QueueManager(tmp_path) as manager:
+        manager.create("entries", depth=64, data_bytes=1 << 16, durability="relaxed")
+        with manager.open("entries") as queue:
+            queue.put_many(range(10), type="add", key="a")
+            run(spark, tmp_path, packed)
+            assert queue.qsize() == 0
+    assert dict(packed.contexts(tmp_path)) == {"a": {"sum": 45}}
 
 
 def test_the_command_line_runs_an_app_on_spark_and_tells_of_each_batch(needs_java: None, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -299,3 +299,10 @@ def test_a_message_is_the_same_for_a_script_whoever_calls_it(tmp_path: Path) -> 
         assert one.enqueued_at < other.enqueued_at and (one.deliver_at == moment) == (one.key == "ö")
         like = {"enqueued_at": moment, "deliver_at": moment} if one.key != "ö" else {"enqueued_at": moment}
         assert msgspec.structs.replace(one, **like) == msgspec.structs.replace(other, **like)
+
+
+def test_the_type_of_a_state_can_be_said_where_annotations_are_evaluated() -> None:
+    def script(context: Context[Total], message: ScriptMessage) -> None: ...
+
+    assert get_origin(get_type_hints(script)["context"]) is Context
+    assert get_args(get_type_hints(script)["context"]) == (Total,)

@@ -20,7 +20,7 @@ from penstock.spark.bykeys import parts_of
 from penstock.spark.schema import BY_KEYS
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
-from penstock.spark.scripting.references import parts
+from penstock.spark.scripting.references import part_of
 from penstock.spark.scripting.results import Mark
 from tests.spark.fakespark import FakeSpark
 
@@ -177,7 +177,7 @@ def test_more_follow_ups_than_fit_wait_for_room_in_the_input(tmp_path: Path) -> 
         assert counting.calls == list(range(100))
 
 
-def test_a_task_is_given_a_row_for_each_message_of_which_the_first_says_where_all_of_them_are(tmp_path: Path) -> None:
+def test_each_message_is_of_the_part_of_its_key_and_read_there_in_order(tmp_path: Path) -> None:
     keys = [f"key {n % 7}" for n in range(40)]
     with penstock.QueueManager(tmp_path) as manager:
         manager.create("one", **SMALL)
@@ -187,16 +187,14 @@ def test_a_task_is_given_a_row_for_each_message_of_which_the_first_says_where_al
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     seen: dict[str, str] = {}
-    for number, given in enumerate(reader.partitions(start, end)):
-        rows = [row for batch in reader.read(given) for row in batch.column("claims").to_pylist()]
-        assert len(rows) > 1 and rows[0] is not None and rows[1:] == [None] * (len(rows) - 1)
-        batches = list(reader.read(given))
+    for given in reader.partitions(start, end):
         for _ in range(2):  # a task that is run again
-            (part,) = parts(batches, fail_if_gone=True)
+            part = part_of(given.pieces, fail_if_gone=True)
             found = [message for some in part.messages() for message in some]
-            assert len(found) == len(part) == len(rows) == part.marks()[next(iter(part.marks()))].count
+            (mark,) = part.marks().values()
+            assert len(found) == len(part) == given.count == mark.count > 1
             assert [message.number for message in found] == sorted(message.number for message in found)
-        assert {int(parts_of([message.key], 3)[0]) for message in found} == {part.number}, number
+        assert {int(parts_of([message.key], 3)[0]) for message in found} == {part.number}
         seen |= {message.id: str(message.key) for message in found}
     reader.stop()
     assert seen == ids
@@ -208,13 +206,15 @@ def test_messages_of_a_claim_that_is_lost_are_an_error_unless_they_may_be_left_o
     reader = streamed(tmp_path)
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    batches = [batch for given in reader.partitions(start, end) for batch in reader.read(given)]
+    (given,) = reader.partitions(start, end)
+    with pytest.raises(PenstockError, match="PYSPARK_PIN_THREAD"):  # nor does a job of somebody else's
+        list(reader.read(given))
     reader.stop()
     with penstock.open(tmp_path / "one") as queue, queue.receiver("scripts") as receiver:
         assert receiver.release(1) == 3
     with pytest.raises(PenstockError, match="is not in the queue any more"):
-        parts(batches, fail_if_gone=True)
-    (part,) = parts(batches, fail_if_gone=False)
+        part_of(given.pieces, fail_if_gone=True)
+    part = part_of(given.pieces, fail_if_gone=False)
     assert len(part) == 0 and part.marks() == {} and list(part.messages()) == []
 
 

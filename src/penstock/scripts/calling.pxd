@@ -1,5 +1,5 @@
 cimport cython
-from penstock.scripts.context cimport Asked, ScriptMessage, begin, given
+from penstock.scripts.context cimport Context, ScriptMessage, begin, given
 
 ctypedef unsigned long long u64
 
@@ -37,9 +37,9 @@ cdef class States:
     cpdef object decode(self, str key, bytes state)
 
 cpdef Outcome call(str app, dict scripts, States states, Held held, object message, u64 now_us)
-@cython.locals(timers=dict, was=bytes, context=Asked, seen=ScriptMessage)
+@cython.locals(timers=dict, was=bytes, context=Context, seen=ScriptMessage)
 cpdef Outcome call_with(str app, dict scripts, States states, Held held, object message, object type, object key,
                         object timer, u64 now_us)
 @cython.locals(before=dict, timers=dict, state=bytes, made=Outcome)
-cdef Outcome _outcome(str app, States states, Held held, bytes was, Asked context, ScriptMessage seen)
+cdef Outcome _outcome(str app, States states, Held held, bytes was, Context context, ScriptMessage seen)
 cdef list _unset(dict before, dict after)

@@ -15,7 +15,7 @@ except ImportError:
     from penstock.store import shadow as cython
 
 from penstock.errors import ContextUnreadable, Misuse, NoScript
-from penstock.scripts.context import TIMER, Asked, FollowUp, Incoming, ScriptMessage, Timer, begin, given
+from penstock.scripts.context import TIMER, Context, FollowUp, Incoming, ScriptMessage, Timer, begin, given
 
 Script = Callable[[Any, ScriptMessage], Any]
 
@@ -155,7 +155,7 @@ def call_with(
     return _outcome(app, states, held, was, context, seen)
 
 
-def _outcome(app: str, states: States, held: Held, was: bytes, context: Asked, seen: ScriptMessage) -> Outcome | None:
+def _outcome(app: str, states: States, held: Held, was: bytes, context: Context, seen: ScriptMessage) -> Outcome | None:
     before, timers = held.timers, context._timers
     asks = context._follow_ups is not None or context._set is not None or seen._answer is not None
     state = found = None

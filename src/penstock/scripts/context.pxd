@@ -7,7 +7,8 @@ cdef class ScriptMessage:
     cdef readonly object _incoming
     cdef tuple _answer
 
-cdef class Asked:
+@cython.freelist(8)
+cdef class Context:
     cdef public object key
     cdef public object state
     cdef dict _timers
@@ -21,7 +22,7 @@ cdef class Asked:
 
     cdef list _asked_for(self)
 
-@cython.locals(asked=Asked)
-cpdef Asked begin(str key, object state, dict timers, object message, u64 now_us, object types)
+@cython.locals(context=Context)
+cpdef Context begin(str key, object state, dict timers, object message, u64 now_us, object types)
 @cython.locals(made=ScriptMessage)
 cpdef ScriptMessage given(object message)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import io
 from collections.abc import Container
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, Unpack
+from types import GenericAlias
+from typing import Any, Protocol, TypeVar, Unpack
 
 import msgspec
 
@@ -144,9 +145,8 @@ class ScriptMessage:
         return f"<ScriptMessage {self.id} type={self.type!r} key={self.key!r}>"
 
 
-class Asked:
-    """What a context is asked for while a script runs. A generic class cannot be compiled; this is all of ``Context``
-    that runs."""
+class Context:
+    """What is kept for a key: ``state``, an object of the app's type, which the script changes; and timers."""
 
     __slots__ = (
         "_ended",
@@ -161,7 +161,10 @@ class Asked:
         "state",
     )
 
-    # Set by ``begin``, for each message: without a constructor's arguments.
+    # A class that is generic would not be compiled. Type checkers know it as one: see __init__.py.
+    __class_getitem__: Any = classmethod(GenericAlias)
+
+    # Made by ``begin``, without a constructor's arguments.
     key: str
     state: Any
     _timers: dict[str, Timer]  # as they are on the way: not changed but replaced
@@ -246,30 +249,21 @@ class Asked:
         return f"<Context {self.key!r} {self.state!r}>"
 
 
-class Context(Asked, Generic[State]):
-    """What is kept for a key: ``state``, an object of the app's type, which the script changes; and timers."""
-
-    __slots__ = ()
-
-    state: State
-
-
 def begin(
     key: str, state: Any, timers: dict[str, Timer], message: Incoming, now_us: int, types: Container[str]
-) -> Context[Any]:
+) -> Context:
     """The context of a message's key, before its script is called."""
-    context: Context[Any] = Context()
-    asked: Asked = context
-    asked.key = key
-    asked.state = state
-    asked._timers = timers
-    asked._message = message
-    asked._now_us = now_us
-    asked._types = types
-    asked._follow_ups = None
-    asked._set = None
-    asked._settings = 0
-    asked._ended = False
+    context = Context.__new__(Context)
+    context.key = key
+    context.state = state
+    context._timers = timers
+    context._message = message
+    context._now_us = now_us
+    context._types = types
+    context._follow_ups = None
+    context._set = None
+    context._settings = 0
+    context._ended = False
     return context
 
 

@@ -1,25 +1,35 @@
 """Owns splitting the messages of a batch by their keys: all of a key are in one part, the same one for good. Decided
-where batches are planned, by a look at the heads of the records; a task is told a bit for each message. Never reads a
+where batches are planned, by a look at the heads of the records; a task is told a bit for each message. What is to be
+done with the messages of a part is said by the job that reads them: no row of theirs leaves the task. Never reads a
 body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyspark import SparkFiles, TaskContext, cloudpickle
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.errors import PenstockError
 from penstock.spark import schema as S
 from penstock.spark.claimed import ClaimedReader, PartOfClaim, claimed_reader
 from penstock.spark.snapshot import Place
 
 SEED = 42  # of Spark's hash(), and what it is of a null
+WORK = "penstock.work"  # a property of jobs
+
+Work = Callable[[bytes], bytes | None]  # of a task: what it is told of its part, and what it says to the driver
 
 _ARROW = to_arrow_schema(S.BY_KEYS, timezone="UTC")
 
@@ -63,7 +73,7 @@ class PartOfKeys(InputPartition):
 
 def is_wanted(schema: StructType) -> bool:
     """Whether somebody asked for the column that is made here."""
-    return S.CLAIMS in schema.fieldNames()
+    return S.SAID in schema.fieldNames()
 
 
 def split(claims: Sequence[PartOfClaim], given: dict[str, Any]) -> list[PartOfKeys]:
@@ -85,13 +95,51 @@ def split(claims: Sequence[PartOfClaim], given: dict[str, Any]) -> list[PartOfKe
 
 
 def read(part: PartOfKeys) -> Iterator[pa.RecordBatch]:
-    """In a task: a row for each message; only the first one says anything."""
-    ends: Any = np.full(part.count + 1, len(part.pieces), dtype=np.int32)
+    """In a task: does what its job says."""
+    yield rows(part.count, _work()(part.pieces))
+
+
+def rows(count: int, said: bytes | None) -> pa.RecordBatch:
+    """A row for each of so many messages, of which only the first says anything."""
+    ends: Any = np.full(count + 1, len(said or b""), dtype=np.int32)
     ends[0] = 0
-    there: Any = np.zeros(-(-part.count // 8), dtype=np.uint8)
-    there[0] = 1
-    column = pa.Array.from_buffers(pa.binary(), part.count, [pa.py_buffer(x) for x in (there, ends, part.pieces)])
-    yield pa.RecordBatch.from_arrays([column], schema=_ARROW)
+    there: Any = np.zeros(-(-count // 8), dtype=np.uint8)
+    there[0] = said is not None
+    buffers = [pa.py_buffer(each) for each in (there, ends, said or b"")]
+    return pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.binary(), count, buffers)], schema=_ARROW)
+
+
+# ---------------------------------------------------------------- what is done with a part
+
+
+def collect(frame: DataFrame, work: Work) -> list[bytes]:
+    """In the driver: what this comes to for each part of a batch, where it says anything. It travels as a property of
+    the job, so that a task that comes late does what it was made for, whatever batch it is by then."""
+    context = frame.sparkSession.sparkContext
+    includes = list(context._python_includes)
+    said = pickle.dumps((includes, cloudpickle.dumps(work)))
+    context.setLocalProperty(WORK, base64.b64encode(said).decode())
+    try:
+        return [bytes(row[0]) for row in frame.collect()]
+    finally:
+        context.setLocalProperty(WORK, None)
+
+
+def _work() -> Work:
+    context = TaskContext.get()
+    said = None if context is None else context.getLocalProperty(WORK)
+    if said is None:
+        raise PenstockError(
+            "nobody has said what is to be done with the messages of this part: it is a property of Spark's job, which "
+            "does not come through where PYSPARK_PIN_THREAD=false is set"
+        )
+    includes, pickled = pickle.loads(base64.b64decode(said))
+    for name in includes:  # archives of modules, which Spark gives to functions, but not to sources
+        path = SparkFiles.get(name)
+        if path not in sys.path:
+            sys.path.insert(1, path)
+    work: Work = pickle.loads(pickled)
+    return work
 
 
 # ---------------------------------------------------------------- which part a key is of

@@ -51,10 +51,10 @@ MORE = StructType(
     ]
 )
 
-# Only for scripts on Spark, this and no other: a row for each message, of which the first of a task says where the
-# messages of its part of the keys lie, and the others nothing. Spark counts rows.
-CLAIMS = "claims"
-BY_KEYS = StructType([StructField(CLAIMS, BinaryType())])
+# Only for scripts on Spark, this and no other: a row for each message, of which the first of a task says what the
+# messages of its part of the keys came to, and the others nothing. Spark counts rows.
+SAID = "said"
+BY_KEYS = StructType([StructField(SAID, BinaryType())])
 PART = "part"  # which part of the keys a message is of, where the messages themselves are rows
 
 # What a slot says, without a look at the record.

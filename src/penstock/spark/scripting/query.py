@@ -5,10 +5,10 @@ Never looks into a message.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,13 +16,14 @@ from penstock.errors import Misuse, PenstockError
 from penstock.scripts import App
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
-from penstock.spark.schema import BY_KEYS, CLAIMS, PART
+from penstock.spark import bykeys
+from penstock.spark.schema import BY_KEYS, PART, SAID
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
 from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Settings
-from penstock.spark.scripting.results import Mark, Marks, decode_marks, joined, uuid_of
+from penstock.spark.scripting.results import Mark, Marks, decode_marks, decode_worked, joined, uuid_of
 from penstock.spark.scripting.rows import COLUMNS
-from penstock.spark.scripting.tasks import MARKS, OUTPUT, Task, TaskOfRows, marked
+from penstock.spark.scripting.tasks import OUTPUT, Marker, Task, TaskOfRows
 from penstock.spark.sessions import session
 from penstock.timequeue.arguments import BUSY_S, check_seconds
 
@@ -67,8 +68,8 @@ def run_scripts(
     given = {"root": str(place.folder.root), "queue": app.input, "receiver": receiver, "maxRows": max_rows, **options}
     stream = spark.readStream.format("penstock").options(**given)
     if engine == PARTS:
-        # Each of the source's partitions is one part of the keys: what a task reads is what it works on.
-        rows = stream.schema(BY_KEYS).option("partitions", settings.partitions).load().where(F.col(CLAIMS).isNotNull())
+        # Each of the source's partitions is one part of the keys, whose task does what there is to do, where it reads.
+        rows = stream.schema(BY_KEYS).option("partitions", settings.partitions).load().where(F.col(SAID).isNotNull())
         skip = str({name.lower(): value for name, value in options.items()}.get("onlostclaim")).lower() == "skip"
         made = _in_parts(app, place, settings, rows, batches, fail_if_gone=not skip)
     else:
@@ -106,8 +107,8 @@ def _in_parts(
     root = str(place.folder.root)
 
     def each(frame: DataFrame, number: int) -> None:
-        def outcomes(serial: int, known: set[str]) -> DataFrame:
-            return frame.mapInArrow(Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone), OUTPUT)
+        def outcomes(serial: int, known: set[str]) -> Outcomes:
+            return Outcomes(frame, Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone))
 
         batches.run(number, outcomes, lambda: _marks(frame, fail_if_gone))
 
@@ -129,9 +130,19 @@ def marks_in(frame: DataFrame) -> Marks:
     return {uuid_of(queue): Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
 
 
+class Outcomes:
+    """What the tasks of a batch come to, when it is collected."""
+
+    def __init__(self, frame: DataFrame, task: Task) -> None:
+        self._frame = frame
+        self._task = task
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [msgspec.structs.asdict(decode_worked(said)) for said in bykeys.collect(self._frame, self._task)]
+
+
 def _marks(frame: DataFrame, fail_if_gone: bool) -> Marks:
-    found = frame.mapInArrow(functools.partial(marked, fail_if_gone=fail_if_gone), f"{MARKS} binary")
-    return joined(decode_marks(bytes(row.marks)) for row in found.collect())
+    return joined(decode_marks(said) for said in bykeys.collect(frame, Marker(fail_if_gone=fail_if_gone)))
 
 
 # ---------------------------------------------------------------- contexts in Spark's own state

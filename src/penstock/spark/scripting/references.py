@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark import schema as S
 from penstock.spark.bykeys import Piece, decode_pieces
 from penstock.spark.claimed import ClaimedReader
 from penstock.spark.reader import BATCH_BYTES_MOST, are_spilled, binary
@@ -65,10 +64,10 @@ class Part:
         return iter(lambda: list(itertools.islice(merged, AT_ONCE)), [])
 
 
-def parts(batches: Iterable[pa.RecordBatch], *, fail_if_gone: bool) -> list[Part]:
-    """Of all rows that a task is given, of which nearly all say nothing. It has one part, or none."""
-    said = [row for batch in batches for row in batch.column(S.CLAIMS).drop_null().to_pylist()]
-    return [Part(each.part, each.pieces, fail_if_gone) for each in map(decode_pieces, said)]
+def part_of(pieces: bytes, *, fail_if_gone: bool) -> Part:
+    """By what a task is told of it."""
+    said = decode_pieces(pieces)
+    return Part(said.part, said.pieces, fail_if_gone)
 
 
 def _in_order(rows: Any) -> Any:

@@ -45,6 +45,14 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+class Worked(msgspec.Struct, frozen=True, array_like=True):
+    """What a task says to the driver, as the columns of a row are where it is one."""
+
+    part: int
+    marks: bytes
+    results: bytes
+
+
 Marks = dict[str, Mark]  # by the UUIDs of queues
 
 
@@ -83,5 +91,7 @@ def joined(all_of_them: Iterable[Marks]) -> Marks:
 
 encode_marks = msgspec.msgpack.Encoder().encode
 decode_marks = msgspec.msgpack.Decoder(Marks).decode
+encode_worked = msgspec.msgpack.Encoder().encode
+decode_worked = msgspec.msgpack.Decoder(Worked).decode
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(list[Result]).decode

@@ -21,14 +21,13 @@ from penstock.spark import workers
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.calls import Caller
 from penstock.spark.scripting.gathered import Gathered
-from penstock.spark.scripting.references import Part, parts
-from penstock.spark.scripting.results import Marks, Result, encode, encode_marks, joined
+from penstock.spark.scripting.references import Part, part_of
+from penstock.spark.scripting.results import Marks, Result, Worked, encode, encode_marks, encode_worked
 from penstock.spark.scripting.rowmessage import RowMessage
 from penstock.spark.scripting.rows import PartOfRows, parts_of_rows
 from penstock.store import rig
 from penstock.timequeue.arguments import BUSY_S
 
-MARKS = "marks"
 OUTPUT = "part int, marks binary, results binary"
 _ARROW = pa.schema(
     [
@@ -39,41 +38,16 @@ _ARROW = pa.schema(
 )
 
 
-class Task:
-    """What ``mapInArrow`` is given: a task has one part of the keys. ``known`` are UUIDs of queues whose messages in
-    this batch are done."""
+class _Task:
+    """The scripts of one part of the keys."""
 
-    def __init__(
-        self,
-        app: App[Any],
-        root: str,
-        parts: list[str],
-        serial: int,
-        *,
-        known: Collection[str] = (),
-        fail_if_gone: bool = True,
-    ) -> None:
+    def __init__(self, app: App[Any], root: str, parts: list[str], serial: int) -> None:
         self._app = app
         self._root = root
         self._parts = parts  # files
         self._serial = serial
-        self._known = known
-        self._fail_if_gone = fail_if_gone
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        workers.begin_task()
-        for part in self._parts_of(batches):
-            done = self._run(part)
-            values = [[part.number], [encode_marks(done.marks)], [done.results]]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(value, type=field.type) for value, field in zip(values, _ARROW, strict=True)], schema=_ARROW
-            )
-
-    def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
-        found = parts(batches, fail_if_gone=self._fail_if_gone)
-        return [part for part in found if len(part.without(self._known))]
-
-    def _run(self, part: Part | PartOfRows) -> Batch:
+    def _run(self, part: Part | PartOfRows) -> Worked:
         path = self._parts[part.number]
         marks = part.marks()
         with contextlib.closing(BatchStore(Path(path), busy_s=BUSY_S)) as store:
@@ -83,7 +57,7 @@ class Task:
                 last = store.keep_batch(Batch(self._serial, marks, results), contexts, time.time_ns() // 1000)
             if (last.serial, last.marks) != (self._serial, marks):
                 raise differ(path, f"batch {self._serial}", marks, last)
-            return last
+            return Worked(part.number, encode_marks(last.marks), last.results)
 
     def _work(
         self, store: BatchStore, messages: Iterable[list[Gathered] | list[RowMessage]]
@@ -97,12 +71,52 @@ class Task:
         return encode(results), {key: each.kept for key, each in contexts.items() if each.changed}
 
 
-class TaskOfRows(Task):
-    """The same where the messages themselves are in the rows, since something has been made of them before. They come
-    sorted, by part and then as they are due."""
+class Task(_Task):
+    """What is done with each part of a batch, where it is read. ``known`` are UUIDs of queues whose messages in this
+    batch are done."""
 
-    def _parts_of(self, batches: Iterator[pa.RecordBatch]) -> Iterable[Part | PartOfRows]:
-        return parts_of_rows(batches)
+    def __init__(
+        self,
+        app: App[Any],
+        root: str,
+        parts: list[str],
+        serial: int,
+        *,
+        known: Collection[str] = (),
+        fail_if_gone: bool = True,
+    ) -> None:
+        super().__init__(app, root, parts, serial)
+        self._known = known
+        self._fail_if_gone = fail_if_gone
+
+    def __call__(self, pieces: bytes) -> bytes | None:
+        part = part_of(pieces, fail_if_gone=self._fail_if_gone).without(self._known)
+        return encode_worked(self._run(part)) if len(part) else None
+
+
+class TaskOfRows(_Task):
+    """What ``mapInArrow`` is given: the same where the messages themselves are in the rows, since something has been
+    made of them before. They come sorted, by part and then as they are due."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workers.begin_task()
+        for part in parts_of_rows(batches):
+            done = self._run(part)
+            values = [[done.part], [done.marks], [done.results]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(value, type=field.type) for value, field in zip(values, _ARROW, strict=True)], schema=_ARROW
+            )
+
+
+class Marker:
+    """What is done with each part of a batch to know it again: its messages are looked up, and nothing else."""
+
+    def __init__(self, *, fail_if_gone: bool) -> None:
+        self._fail_if_gone = fail_if_gone
+
+    def __call__(self, pieces: bytes) -> bytes | None:
+        part = part_of(pieces, fail_if_gone=self._fail_if_gone)
+        return encode_marks(part.marks()) if len(part) else None
 
 
 def differ(path: str | os.PathLike[str], what: str, marks: Marks, stored: Batch) -> PenstockError:
@@ -116,9 +130,3 @@ def differ(path: str | os.PathLike[str], what: str, marks: Marks, stored: Batch)
 
 def _said(marks: Marks) -> str:
     return ", ".join(f"{mark.count} messages from {mark.first} to {mark.last}" for mark in marks.values()) or "none"
-
-
-def marked(batches: Iterator[pa.RecordBatch], *, fail_if_gone: bool) -> Iterator[pa.RecordBatch]:
-    """By what the messages of a batch are known again: what ``mapInArrow`` is given for that."""
-    found = joined(part.marks() for part in parts(batches, fail_if_gone=fail_if_gone))
-    yield pa.RecordBatch.from_arrays([pa.array([encode_marks(found)], type=pa.binary())], names=[MARKS])
