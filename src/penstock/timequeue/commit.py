@@ -176,6 +176,8 @@ class SharedSync:
                         return None  # by a leader whose sync had not failed
                     self.require_working()
                 if self._kernel.get(self._word + DONE) >= ticket:
+                    if asked is not None:
+                        asked.confirm()
                     return self._client.take_turn(then, (False, argument))
                 if asked is not None and asked.may_answer():
                     self._bell.sleep(bell, ASKED_LOOK_S)

@@ -43,7 +43,7 @@ cdef class Asked:
     cpdef bint may_answer(self) except -1
     cdef bint _has_receipt(self) except -1
     @cython.locals(channel=Channel)
-    cdef int _confirm(self) except -1
+    cpdef int confirm(self) except -1
     @cython.locals(channel=Channel)
     cpdef int end(self) except -1
 

@@ -111,8 +111,7 @@ class Asked:
             self._end_us = now_us() + int(RECEIPT_S * 1e6)
             return True
         if has_answer(fifos.receive(self._channel.confirm), self._serial):
-            self._waits = False  # of a sync that failed, or was none of those that count
-            self._confirm()
+            self.confirm()  # of a sync that failed, or was none of those that count
         elif not self._line.is_read() or (now_us() >= self._end_us and not self._has_receipt()):
             self._waits = False
             self._asking.lost(self._line)
@@ -126,18 +125,20 @@ class Asked:
         self._end_us += int((CONFIRM_S - RECEIPT_S) * 1e6)
         return True
 
-    def _confirm(self) -> None:
-        channel = self._channel
-        try:
-            fifos.send(self._line.confconf, confconf_frame(channel.client, channel.number, self._serial))
-        except BrokenPipeError:
-            pass  # it has died since, which the next request will find out
+    def confirm(self) -> None:
+        """We know that it is done. As soon as we do, whatever else is to be done then: others wait for it."""
+        if self._waits:
+            self._waits = False
+            channel = self._channel
+            try:
+                fifos.send(self._line.confconf, confconf_frame(channel.client, channel.number, self._serial))
+            except BrokenPipeError:
+                pass  # it has died since, which the next request will find out
 
     def end(self) -> None:
         """Nobody waits any more, however it ended."""
+        self.confirm()
         channel = self._channel
-        if self._waits:
-            self._confirm()
         if self._serial % ANSWERS_KEPT == 0:
             fifos.receive(channel.receipt)
             fifos.receive(channel.confirm)
