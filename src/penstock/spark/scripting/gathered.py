@@ -187,6 +187,8 @@ def _gathered(
     end: int,
 ) -> list[Gathered]:
     made: list[Gathered] = []
+    if len(bodies) == 0:  # there was no room for a record: they are damaged, all of them
+        return made
     if cython.compiled:
         start = cython.address(bodies[0])
     for i in range(first, end):
