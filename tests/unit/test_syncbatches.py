@@ -92,6 +92,17 @@ def test_a_request_that_is_larger_than_a_batch_has_one_for_itself() -> None:
     assert [len(go_round(machine, 0)), len(go_round(machine, 0))] == [1, 1]
 
 
+def test_limits_that_nothing_reaches_are_none() -> None:
+    huge = 1 << 70
+    machine = batches(
+        Limits(batch_bytes_max=huge, batch_requests_max=huge, gap_bytes=huge, gather_us=0, idle_us=0, automatic=False)
+    )
+    asked = [ask(1, DATA_BYTES - 256), ask(2, 0), ask(3, 4096)]
+    for request in asked:
+        assert machine.request(request, 0)
+    assert go_round(machine, 0) == asked
+
+
 def test_what_lies_outside_the_data_is_skipped() -> None:
     machine = batches()
     for offset, length in ((DATA_BYTES, 256), (DATA_BYTES - 255, 256), (0, 0), (0, DATA_BYTES + 1), (1 << 63, 1 << 63)):

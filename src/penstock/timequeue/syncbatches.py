@@ -20,6 +20,7 @@ from penstock.timequeue.syncframes import Range, Request, Who
 
 SAVED_MAX = 4096  # more than all clients of a queue with a few threads each: whoever is not saved helps himself
 CONFIRM_US = 5_000  # so long a batch waits for one that was told: dead, stopped, or on a very busy machine
+NO_LIMIT = 1 << 60
 IDLE_SHARE = 1.0  # automatic, of the time that a sync usually takes: so long it waits for the next of those it served
 USUAL_SHARE = 0.25  # of the last sync in what is usual
 NAP_SHARE = 0.5  # of the time that those who are still missing usually take: so long it does not look
@@ -46,7 +47,7 @@ class State(Enum):
 
 
 AFTER = {State.GATHERING: State.SYNCING, State.SYNCING: State.CONFIRMING, State.CONFIRMING: State.GATHERING}
-# Again for the compiled core, where a name of the module is quicker to look up than one of the class.
+# Again for the compiled core: a name of the module is quicker to look up than one of the class.
 _GATHERING, _SYNCING, _CONFIRMING = State
 
 
@@ -100,27 +101,27 @@ class Batches:
     """The requests of one queue, from their receipt to the confirmation that they were confirmed."""
 
     def __init__(self, limits: Limits, *, data_bytes: int) -> None:
-        self.limit(limits)
         self._data_bytes = data_bytes
+        self.limit(limits)
         self.state = _GATHERING
         self._batch: list[Request] = []
-        self._ranges = Ranges(limits.gap_bytes)
+        self._ranges = Ranges(self._gap_bytes)
         self._saved: list[tuple[Request, int]] = []  # and when they came
         self._unconfirmed: set[Who] = set()
         self._first_us = self._last_us = 0  # when the batch's first and last request came
         self._since_us = 0  # when the sync began, or those that wait were told
         self._expected = 1  # requests that are likely to come soon: of those that were served last
         self._usual_us = 0.0
-        self._told_us = 0  # when those that were served last were told, and until when all of a batch have come since
-        self._usual_gather_us = 0.0
+        self._told_us = 0  # when those that were served last were told
+        self._usual_gather_us = 0.0  # from then until the last of a batch has come
 
     def limit(self, limits: Limits) -> None:
-        """From now on."""
-        self._batch_bytes_max = limits.batch_bytes_max
-        self._batch_requests_max = limits.batch_requests_max
+        """From now on. Numbers that no queue reaches are as good as any: the compiled core has words for them."""
+        self._batch_bytes_max = min(limits.batch_bytes_max, NO_LIMIT)
+        self._batch_requests_max = min(limits.batch_requests_max, NO_LIMIT)
         self._gather_us = limits.gather_us
         self._fixed_idle_us = limits.idle_us
-        self._gap_bytes = limits.gap_bytes
+        self._gap_bytes = min(limits.gap_bytes, NO_LIMIT)
         self._automatic = limits.automatic
 
     # ------------------------------------------------------------ the first phase: request and receipt
