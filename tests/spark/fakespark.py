@@ -21,19 +21,7 @@ from penstock.spark.scripting.results import Marks, decode_marks, decode_worked,
 from penstock.spark.scripting.tasks import Marker, Task
 
 Tasks = list[Any]  # what each is given: a part of the keys, or rows
-
-
-class Rows(list[Any]):
-    """What a DataFrame of outcomes is to the driver."""
-
-    def collect(self) -> list[Any]:
-        return list(self)
-
-
-class Outcome(dict[str, Any]):
-    @property
-    def part(self) -> int:
-        return int(self["part"])
+Rows = list[dict[str, Any]]  # what they come to
 
 
 class FakeSpark:
@@ -109,7 +97,7 @@ class FakeSpark:
     def _outcomes(self, tasks: Tasks, serial: int, known: set[str]) -> Rows:
         files = [str(self._place.part(number)) for number in range(self._partitions)]
         said = _worked(tasks, Task(self._app, str(self._place.folder.root), files, serial, known=known))
-        return Rows(Outcome(msgspec.structs.asdict(decode_worked(each))) for each in said)
+        return [msgspec.structs.asdict(decode_worked(each)) for each in said]
 
     def _marks(self, tasks: Tasks) -> Marks:
         return joined(decode_marks(each) for each in _worked(tasks, Marker(fail_if_gone=True)))
@@ -127,9 +115,9 @@ def _worked(tasks: Tasks, work: Work) -> list[bytes]:
 
 def mapped(tasks: Tasks, task: Any) -> Rows:
     """What ``mapInArrow`` makes of the rows of each task."""
-    found = Rows()
+    found: Rows = []
     for batches in tasks:
         few = (batch.slice(start, 3) for batch in batches for start in range(0, batch.num_rows, 3))
         for batch in task(few):
-            found += [Outcome(row) for row in batch.to_pylist()]
+            found += batch.to_pylist()
     return found

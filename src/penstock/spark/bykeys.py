@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import PenstockError
 from penstock.spark import schema as S
 from penstock.spark.claimed import ClaimedReader, PartOfClaim, claimed_reader
+from penstock.spark.collected import collected
 from penstock.spark.snapshot import Place
 
 SEED = 42  # of Spark's hash(), and what it is of a null
@@ -120,7 +121,7 @@ def collect(frame: DataFrame, work: Work) -> list[bytes]:
     said = pickle.dumps((includes, cloudpickle.dumps(work)))
     context.setLocalProperty(WORK, base64.b64encode(said).decode())
     try:
-        return [bytes(row[0]) for row in frame.collect()]
+        return [row[S.SAID] for row in collected(frame)]
     finally:
         context.setLocalProperty(WORK, None)
 

@@ -135,13 +135,13 @@ class PipelineBatches(Batches):
         assert isinstance(store, PipelineStore)
         self._finish_staged(store, marked)
 
-        def collected(serial: int, known: set[str]) -> Any:
+        def decided(serial: int, known: set[str]) -> list[Any]:
             found = self._collect(store, serial, outcomes(serial, known))
             self._check_groups(found.marks, known, marked)
             results = self._decided(store, serial, found)
-            return _Rows([{"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}])
+            return [{"part": 0, "marks": encode_marks(found.marks), "results": encode(results)}]
 
-        return super()._work(store, number, collected, marked)
+        return super()._work(store, number, decided, marked)
 
     def _finish_staged(self, store: PipelineStore, marked: Callable[[], Marks]) -> None:
         """What messages came to before the script, if a driver was killed since: it was run for some of them, perhaps,
@@ -182,15 +182,15 @@ class PipelineBatches(Batches):
                 f"were called twice, with other results. Nothing was done; the pipeline can be started again"
             )
 
-    def _collect(self, store: PipelineStore, serial: int, outcomes: Any) -> Collected:
+    def _collect(self, store: PipelineStore, serial: int, outcomes: list[Any]) -> Collected:
         """Tasks name queues by their paths, and tables by their columns, which may be others when it is read."""
         marks: list[Marks] = []
         results: list[Result] = []
         beside: Beside = {}
-        for row in sorted(outcomes.collect(), key=lambda row: row["part"]):
-            marks.append(decode_marks(bytes(row["marks"])))
-            results += decode(bytes(row["results"]))
-            for name, several in decode_beside(bytes(row["beside"])).items():
+        for row in sorted(outcomes, key=lambda row: row["part"]):
+            marks.append(decode_marks(row["marks"]))
+            results += decode(row["results"])
+            for name, several in decode_beside(row["beside"]).items():
                 beside.setdefault(self._folders.get(name, name), []).extend(several)
         by_path = joined(marks)
         uuids = {path: uuid_of(path) for path in by_path}
@@ -271,13 +271,6 @@ def _name(serial: int) -> str:
     """Of a batch in tables, made once: a store that was put back from an old copy counts from where that was, and what
     was written since is not written over."""
     return f"{serial:08d}-{uuid.uuid4().hex[:8]}"
-
-
-class _Rows(list[Any]):
-    """What a DataFrame of outcomes is to the driver."""
-
-    def collect(self) -> list[Any]:
-        return list(self)
 
 
 def _column(name: str) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.errors import PenstockError
+from penstock.spark.collected import collected
 from penstock.spark.pipelines import checking, plan, tables
 from penstock.spark.pipelines import definition as D
 from penstock.spark.pipelines.batches import Counts, PipelineBatches, RunScript
@@ -219,8 +220,8 @@ class Running:
         return self._spark.readStream.format("penstock").schema(COLUMNS).options(**given).load()
 
     def _each(self, frame: DataFrame, number: int) -> None:
-        def outcomes(serial: int, known: set[str]) -> DataFrame:
-            return self._plan.outcomes(_without(frame, known) if known else frame)
+        def outcomes(serial: int, known: set[str]) -> list[Any]:
+            return collected(self._plan.outcomes(_without(frame, known) if known else frame))
 
         self._begin(frame)
         try:
@@ -244,8 +245,8 @@ class Running:
 
         def run(rows: pa.Table, serial: int) -> list[Result]:
             frame = self._spark.createDataFrame(rows)
-            found = called(frame, app, str(place.folder.root), files, serial).collect()
-            return [each for row in found for each in decode(bytes(row["results"]))]
+            found = collected(called(frame, app, str(place.folder.root), files, serial))
+            return [each for row in found for each in decode(row["results"])]
 
         return run, app.name
 
@@ -286,7 +287,7 @@ class Running:
 
 def _without(frame: DataFrame, known: set[str]) -> DataFrame:
     """But for messages of these queues."""
-    paths = [row["queue"] for row in frame.select("queue").distinct().collect()]
+    paths = [row["queue"] for row in collected(frame.select("queue").distinct())]
     return frame.filter(~F.col("queue").isin(*(path for path in paths if uuid_of(path) in known)))
 
 

@@ -35,7 +35,7 @@ from penstock.timequeue.verdicts import Answered, Dead, Failed, Verdict, note
 
 LOOK_S = 0.5
 
-Outcomes = Callable[[int, set[str]], Any]
+Outcomes = Callable[[int, set[str]], list[Any]]
 
 
 class Named(Protocol):
@@ -120,9 +120,9 @@ class Batches:
         known = {queue: mark for queue, mark in there.items() if pending.get(queue) == mark}
         results: list[Result] = []
         marks = [known]
-        for row in sorted(outcomes(last.serial + 1, set(known)).collect(), key=lambda row: row["part"]):
-            marks.append(decode_marks(bytes(row["marks"])))
-            results += decode(bytes(row["results"]))
+        for row in sorted(outcomes(last.serial + 1, set(known)), key=lambda row: row["part"]):
+            marks.append(decode_marks(row["marks"]))
+            results += decode(row["results"])
         batch = following(last, query, number, joined(marks), results, pending=pending, known=known)
         if batch.marks:  # an empty one leaves what is known of the last
             self._store(store, batch, results)

@@ -17,6 +17,7 @@ from penstock.scripts import App
 from penstock.scripts.folder import Folder
 from penstock.scripts.store import Store
 from penstock.spark import bykeys
+from penstock.spark.collected import collected
 from penstock.spark.schema import BY_KEYS, PART, SAID
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batches import Batches
@@ -107,8 +108,9 @@ def _in_parts(
     root = str(place.folder.root)
 
     def each(frame: DataFrame, number: int) -> None:
-        def outcomes(serial: int, known: set[str]) -> Outcomes:
-            return Outcomes(frame, Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone))
+        def outcomes(serial: int, known: set[str]) -> list[Any]:
+            task = Task(app, root, files, serial, known=known, fail_if_gone=fail_if_gone)
+            return [msgspec.structs.asdict(decode_worked(said)) for said in bykeys.collect(frame, task)]
 
         batches.run(number, outcomes, lambda: _marks(frame, fail_if_gone))
 
@@ -127,18 +129,8 @@ def called(rows: DataFrame, app: App[Any], root: str, files: list[str], serial: 
 def marks_in(frame: DataFrame) -> Marks:
     """By what the messages of a batch are known again, of rows that have all columns."""
     figures = (F.count("*"), F.min("id"), F.max("id"), F.sum("number"), F.sum("attempts"))
-    return {uuid_of(queue): Mark(*rest) for queue, *rest in frame.groupBy("queue").agg(*figures).collect()}
-
-
-class Outcomes:
-    """What the tasks of a batch come to, when it is collected."""
-
-    def __init__(self, frame: DataFrame, task: Task) -> None:
-        self._frame = frame
-        self._task = task
-
-    def collect(self) -> list[dict[str, Any]]:
-        return [msgspec.structs.asdict(decode_worked(said)) for said in bykeys.collect(self._frame, self._task)]
+    rows = collected(frame.groupBy("queue").agg(*figures))
+    return {uuid_of(queue): Mark(*rest) for queue, *rest in (row.values() for row in rows)}
 
 
 def _marks(frame: DataFrame, fail_if_gone: bool) -> Marks:
@@ -153,13 +145,13 @@ def _stateful(app: App[Any], place: Place, rows: DataFrame, batches: Batches) ->
     found = stateful.outcomes(app, str(place.folder.root), rows)
 
     def each(frame: DataFrame, number: int) -> None:
-        def outcomes(serial: int, known: set[str]) -> DataFrame:
+        def outcomes(serial: int, known: set[str]) -> list[Any]:
             if known:  # its state was lost with its checkpoint
                 raise PenstockError(
                     f"{place.checkpoint}: batch {number} has messages that were done with an earlier checkpoint, whose "
                     f"contexts are gone; see docs/scripts-on-spark.md#two-engines"
                 )
-            return frame
+            return collected(frame)
 
         batches.run(number, outcomes, lambda: stateful.marks(frame))
 

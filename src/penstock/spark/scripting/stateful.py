@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 from penstock.scripts import App
 from penstock.scripts.calling import Kept, held
 from penstock.scripts.context import Timer
+from penstock.spark.collected import collected
 from penstock.spark.scripting.calls import Caller
 from penstock.spark.scripting.results import Marks, decode_marks, encode, encode_marks, joined, marks_of
 from penstock.spark.scripting.rowmessage import RowMessage
@@ -84,4 +85,4 @@ def outcomes(app: App[Any], root: str, rows: DataFrame) -> DataFrame:
 
 def marks(frame: DataFrame) -> Marks:
     """Of a batch of outcomes. All of them are made for it: Spark's state is only then that of this batch."""
-    return joined(decode_marks(bytes(row.marks)) for row in frame.select("marks").collect())
+    return joined(decode_marks(row["marks"]) for row in collected(frame.select("marks")))
