@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock import Draft, GivenUp, Handle, LeaseLost, Misuse, NoAnswer, QueueClosed, QueueFull
+from penstock.timequeue.collecting import Collector
 from tests.conftest import Queues
 from tests.contract.test_queue_contract import KINDS, Local
 
@@ -479,6 +480,38 @@ def test_the_same_question_twice_is_asked_once(live: Local, q: Any) -> None:
     assert stored(second) == first.id and q.qsize() == 1
     taken(q).reply("once")
     assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("once", "once")
+
+
+def test_who_is_told_an_id_is_waited_for_already(live: Local, q: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Collector.add
+
+    def late(*given: Any, **options: Any) -> None:
+        time.sleep(0.05)
+        add(*given, **options)
+
+    monkeypatch.setattr(Collector, "add", late)
+    first = q.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(first)
+    second = q.put("?", model="two-way", wait=False, dedup_id="a")
+    stored(second)
+    taken(q).reply("once")
+    assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("once", "once")
+
+
+def test_a_handle_that_has_its_result_has_its_id(q: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    had: list[tuple[bool, str | None]] = []
+    add = Collector.add
+
+    def answered_meanwhile(*given: Any, **options: Any) -> None:
+        add(*given, **options)
+        taken(q).reply("now")
+        time.sleep(0.3)  # the answer is collected
+        had.append((handle.done(), handle.id))
+
+    monkeypatch.setattr(Collector, "add", answered_meanwhile)
+    handle = q.put("?", model="two-way", wait=False)
+    assert handle.result(PATIENCE_S) == "now" and handle.id is not None
+    assert had == [(False, None)]
 
 
 def test_who_stops_waiting_takes_the_answer_from_nobody_else(q: Any) -> None:

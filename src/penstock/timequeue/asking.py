@@ -291,8 +291,8 @@ class Asking:
         task.handle.finish(ids if task.several else ids[0])
 
     def await_answers(self, handle: Handle, way: Way, items: list[Entry], *, several: bool) -> Gathered:
+        """Whoever is told the ids is waited for already: else an answer that comes at once could be somebody else's."""
         ids = MessageIds(self._queue._id_prefix, items)
-        handle.stored(ids, known=any(item.known for item in items), shared=any(item.key for item in items))
         gathered = Gathered(handle, list(ids), several)
         # One that was put before, by its dedup id, is answered under the name of whoever put it.
         known = {question: item.known != 0 for item, question in zip(reversed(items), reversed(ids), strict=True)}
@@ -302,6 +302,8 @@ class Asking:
                 self._collector.add(question, handle, told, known=is_known)
             except PenstockError as error:
                 told(None, error)
+        handle.stored(ids, known=any(item.known for item in items), shared=any(item.key for item in items))
+        gathered.begin()
         if handle.abandoned:  # meanwhile
             self.abandon(handle)
         return gathered
@@ -325,7 +327,7 @@ class Gathered:
         self._handle = handle
         self._questions = questions
         self._several = several
-        self._left = len(set(questions))
+        self._left = len(set(questions)) + 1  # the one is ``begin``
         self._results: dict[str, Any] = {}
         self._error: BaseException | None = None
         self._mutex = threading.Lock()
@@ -337,6 +339,14 @@ class Gathered:
                 self._results[question] = result if instead is None else instead
             else:
                 self._error = self._error or error
+        self._one_less()
+
+    def begin(self) -> None:
+        """The handle may have its result: it has the ids."""
+        self._one_less()
+
+    def _one_less(self) -> None:
+        with self._mutex:
             self._left -= 1
             if self._left:
                 return
