@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.cli.syncer import _Log
+from penstock.errors import QueueInUse
+from penstock.store import layout as L
 from penstock.store import rig
 from penstock.timequeue import syncasking
 from tests.cli.conftest import Run, Start
-from tests.fault.test_group_commit import Watch
+from tests.fault.test_group_commit import Watch, until
 
 END_S = 20.0
 
@@ -106,6 +109,28 @@ def test_a_second_one_is_refused(start: Start, orders: penstock.TimeQueue, tmp_p
     first.kill()
     heard(third, "serving")
     orders.close()
+
+
+def test_a_line_that_cannot_be_written_is_no_reason_to_end(start: Start, orders: penstock.TimeQueue) -> None:
+    with open("/dev/full", "wb") as full:
+        process = start("syncer", orders.path.parent, "--json", stdout=full)
+    until(lambda: orders._mine().kernel.get(L.H_SYNCER) != 0 or process.poll() is not None, END_S)
+    put_without_a_sync(orders)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(END_S) == 7  # only now: it says that its output was not taken
+    orders.close()
+
+
+def test_an_error_names_its_queue_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tell = _Log(json=False)
+    tell("refused", tmp_path / "q", QueueInUse(str(tmp_path / "q"), "another one serves it"))
+    tell("refused", tmp_path / "q", PermissionError(13, "Permission denied", str(tmp_path / "q" / "sync")))
+    tell("failed", tmp_path / "q", OSError(24, "Too many open files"))
+    assert capsys.readouterr().err.splitlines() == [
+        f"penstock: {tmp_path}/q: in use: another one serves it",
+        f"penstock: {tmp_path}/q/sync: Permission denied",
+        f"penstock: {tmp_path}/q: Too many open files",
+    ]
 
 
 def test_a_queue_that_is_not_there_is_an_error(run: Run, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ import pytest
 import penstock
 from penstock.store import fifos, rig
 from penstock.store import layout as L
-from penstock.timequeue import syncasking
+from penstock.timequeue import syncasking, syncservice
 from penstock.timequeue.commit import nothing
 from penstock.timequeue.puts import plain
 from penstock.timequeue.syncasking import CHANNELS_MAX, Asking, Channel
 from penstock.timequeue.syncbatches import Limits
 from penstock.timequeue.syncer import QueueSyncer
-from penstock.timequeue.syncframes import Requests, answer_frame
+from penstock.timequeue.syncframes import Requests, answer_frame, request_frame
 from penstock.timequeue.syncservice import SyncService
 from tests.conftest import Queues
 from tests.fault.processes import Child
@@ -219,12 +219,17 @@ def test_pipes_of_killed_clients_are_swept_up(queue: Queues, serve: Callable[...
     names = os.listdir(q.path / "sync")
     assert len([name for name in names if fifos.channel_of(name)]) == 4
     syncer.kill()
-    serve(q)
+    second = serve(q)
     names = os.listdir(q.path / "sync")
     assert len([name for name in names if fifos.channel_of(name)]) == 2
     q.put(b"by itself, after a kill")
     q.put(b"z")
     assert q.stats().followed == 3
+    assert ended(forked(die)) == -signal.SIGKILL
+    second.send_signal(signal.SIGTERM)  # its last look round, perhaps nobody comes after it
+    second.join()
+    names = os.listdir(q.path / "sync")
+    assert sorted(names) == sorted(["lock", "confirm.0.0", "receipt.0.0"])
 
 
 @pytest.mark.usefixtures("patient")
@@ -672,11 +677,17 @@ def test_one_whose_queue_was_made_anew_leaves_the_pipes_of_the_next(path: Path) 
         second.close()
 
 
-def test_a_queue_that_is_made_anew_in_the_same_place_is_served(path: Path) -> None:
-    anew(path).close()
+def told_service(path: Path) -> tuple[SyncService, list[str]]:
+    """A service of this queue, and what it says."""
     said: list[str] = []
     service = SyncService(lambda: [path], Limits(), lambda event, _path, _text: said.append(event))
     service._look(True)
+    return service, said
+
+
+def test_a_queue_that_is_made_anew_in_the_same_place_is_served(path: Path) -> None:
+    anew(path).close()
+    service, said = told_service(path)
     with anew(path) as q:
         try:
             service._look(False)
@@ -684,8 +695,54 @@ def test_a_queue_that_is_made_anew_in_the_same_place_is_served(path: Path) -> No
             assert q.stats().followed == 1
             assert said == ["serving", "ended", "serving"]
         finally:
-            for served in service._served.values():
-                served.stop()
+            syncservice._end(list(service._served.values()))
+
+
+@pytest.mark.parametrize("names", [["request"], ["confconf"], ["lock"], ["request", "confconf", "lock"]])
+def test_one_whose_pipes_were_removed_is_found_again(path: Path, names: list[str]) -> None:
+    with anew(path) as q:
+        service, said = told_service(path)
+        try:
+            service._look(False)
+            assert said == ["serving"]
+            for name in names:
+                os.unlink(path / fifos.FOLDER / name)
+            service._look(False)
+            q.put(b"x")
+            assert q.stats().followed == 1
+            assert said == ["serving", "ended", "serving"]
+        finally:
+            syncservice._end(list(service._served.values()))
+        assert sorted(os.listdir(path / fifos.FOLDER)) == ["confirm.0.0", "lock", "receipt.0.0"]
+
+
+def test_disks_that_do_not_answer_hold_up_its_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syncservice, "JOIN_S", 0.5)
+    paths = [tmp_path / name for name in "abcdef"]
+    for path in paths:
+        anew(path).close()
+    service = SyncService(lambda: paths, Limits(), lambda *_: None)
+    service._look(True)
+    served = list(service._served.values())
+    answers = threading.Event()
+    watch = Watch(lambda n: bool(answers.wait(LONG_S)))
+    rig.observe(watch)
+    try:
+        for path in paths:
+            fd = fifos.open_to_write(path / fifos.FOLDER / fifos.REQUEST)
+            assert fd is not None
+            fifos.send(fd, request_frame(0, 0, 1, [(0, 256)]))
+            os.close(fd)
+        until(lambda: watch.syncs == len(paths))
+        start_s = time.monotonic()
+        service.stop()
+        service.run(insist=False)
+        assert time.monotonic() - start_s < 4 * syncservice.JOIN_S
+        assert all(one.is_running() for one in served)
+    finally:
+        answers.set()
+        syncservice._end(served)
+    assert not any(one.is_running() for one in served)
 
 
 def test_a_signal_that_comes_while_the_service_goes_to_sleep_ends_it() -> None:

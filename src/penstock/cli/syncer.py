@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.exits import OK
+from penstock.cli.exits import OK, line_of
 from penstock.cli.ls import queues
 from penstock.cli.opening import is_macro
 from penstock.cli.options import Json, examples
@@ -43,14 +43,15 @@ class _Log:
         self._json = json
         self._mutex = threading.Lock()
 
-    def __call__(self, event: str, path: Path, text: str, /) -> None:
+    def __call__(self, event: str, path: Path, said: str | Exception, /) -> None:
+        text = line_of(said) if isinstance(said, Exception) else said
         with self._mutex:
             if self._json:
-                with contextlib.suppress(BrokenPipeError):  # nobody listens any more: queues are served all the same
+                with contextlib.suppress(OSError):  # nobody listens, or a disk is full: it serves all the same
                     say_json({"event": event, "queue": str(path), "text": text})
                     flush()
             else:
-                complain(f"{path}: {text}")
+                complain(text if os.path.realpath(path) in text else f"{path}: {text}")
 
 
 def _open_many_files() -> None:

@@ -84,13 +84,17 @@ def remove_fifo(path: Path) -> None:
         os.unlink(path)
 
 
-def remove_ours(path: Path, fd: int) -> None:
-    """The pipe that we have open, unless another has taken its place: of a queue that was made there since, say."""
+def is_ours(path: Path, fd: int) -> bool:
+    """Whether what we have open is still there, and nothing has taken its place: of a queue made there since, say."""
     try:
         there, ours = path.lstat(), os.fstat(fd)
     except OSError:
-        return
-    if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+        return False
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def remove_ours(path: Path, fd: int) -> None:
+    if is_ours(path, fd):
         remove_fifo(path)
 
 

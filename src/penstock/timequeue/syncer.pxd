@@ -36,6 +36,7 @@ cdef class QueueSyncer:
     cdef readonly Answers _confirms
     cdef readonly int _request
     cdef readonly int _confconf
+    cdef readonly list _places
     cdef int _stop
     cdef int _stopping
     cdef fifos.Watched _watched

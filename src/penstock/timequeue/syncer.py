@@ -102,6 +102,7 @@ class QueueSyncer:
         client.syncs.commits.require_working()
         folder = queue.path / fifos.FOLDER
         make_folder(folder, exist_ok=True)  # a version control system, say, does not keep empty ones
+        self._places: list[tuple[Path, int]] = []
         self._take_lock(folder)
         self._sweep(folder)
         self._requests, self._confirmations = Requests(), Confirmations()
@@ -123,11 +124,13 @@ class QueueSyncer:
         # Last: whoever sees it finds the pipes.
         self._generation = client.clock.boot_us()
         client.kernel.note(L.H_SYNCER, self._generation)
+        self._closing.callback(self._sweep_last, folder)
         self._closing.callback(self._say_gone)
 
     def _take_lock(self, folder: Path) -> None:
         fd = open_file(folder / fifos.LOCK, os.O_RDWR | os.O_CREAT)
         self._closing.callback(os.close, fd)
+        self._places.append((folder / fifos.LOCK, fd))
         if not syscalls.try_lock_file(fd):
             raise QueueInUse(str(self.path), "another synchronization component serves it")
 
@@ -138,10 +141,17 @@ class QueueSyncer:
             if whose is not None and whose[0] < L.CLIENTS and not self._client.files.clients.alive(whose[0]):
                 fifos.remove_fifo(folder / name)
 
+    def _sweep_last(self, folder: Path) -> None:
+        """Perhaps nobody comes after us. What is not ours any more is left alone."""
+        with contextlib.suppress(OSError):
+            if self.is_current():
+                self._sweep(folder)
+
     def _fifo(self, path: Path) -> int:
         fd = fifos.make_to_read(path)
         self._closing.callback(os.close, fd)
         self._closing.callback(fifos.remove_ours, path, fd)
+        self._places.append((path, fd))
         return fd
 
     def _say_gone(self) -> None:
@@ -228,5 +238,6 @@ class QueueSyncer:
         self._closing.close()
 
     def is_current(self) -> bool:
-        """Whether the queue that we serve is the one in its place: it may have been moved, or removed and made anew."""
-        return self._client.files.is_current()
+        """Whether the queue that we serve is the one in its place: it may have been moved, or removed and made anew.
+        And whether clients find us there: somebody may have removed the pipes, or the lock that keeps others out."""
+        return self._client.files.is_current() and all(fifos.is_ours(path, fd) for path, fd in self._places)

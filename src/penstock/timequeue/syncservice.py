@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -15,13 +16,13 @@ from penstock.timequeue.syncbatches import Limits
 from penstock.timequeue.syncer import QueueSyncer
 
 LOOK_S = 2.0  # how often it looks for queues that have come, gone or been repaired
-JOIN_S = 10.0  # a thread that is in a sync of a disk that does not answer: the end of the process ends it
+JOIN_S = 10.0  # threads that are in a sync of a disk that does not answer: the end of the process ends them
 
 
 class Listener(Protocol):
     """Told what happens to which queue, by any thread."""
 
-    def __call__(self, event: str, path: Path, text: str, /) -> None: ...
+    def __call__(self, event: str, path: Path, said: str | Exception, /) -> None: ...
 
 
 class _Served:
@@ -39,7 +40,7 @@ class _Served:
         try:
             self._syncer.run()
         except (PenstockError, OSError) as error:
-            self._tell("failed", self._path, str(error))
+            self._tell("failed", self._path, error)
         finally:
             self._syncer.close()
             self._tell("ended", self._path, f"served {self._syncer.served} requests by {self._syncer.syncs} syncs")
@@ -54,9 +55,19 @@ class _Served:
             return False
 
     def stop(self) -> None:
-        if self._thread.is_alive():
-            self._syncer.stop()
-            self._thread.join(JOIN_S)
+        self._syncer.stop()
+
+    def join(self, end_s: float) -> None:
+        self._thread.join(max(end_s - time.monotonic(), 0))
+
+
+def _end(served: list[_Served]) -> None:
+    """All at once: each may be in a sync, and have an index sync before it."""
+    end_s = time.monotonic() + JOIN_S
+    for one in served:
+        one.stop()
+    for one in served:
+        one.join(end_s)
 
 
 class SyncService:
@@ -77,8 +88,7 @@ class SyncService:
             while not self._is_stopping():
                 self._look(False)
         finally:
-            for served in self._served.values():
-                served.stop()
+            _end(list(self._served.values()))
 
     def stop(self) -> None:
         """From another thread, or a signal handler."""
@@ -97,8 +107,8 @@ class SyncService:
 
     def _look(self, insist: bool) -> None:
         found = list(self._find())
-        for path in [path for path in self._served if path not in found or not self._is_served(path)]:
-            self._served.pop(path).stop()
+        gone = [path for path in self._served if path not in found or not self._is_served(path)]
+        _end([self._served.pop(path) for path in gone])
         for path in found:
             if path in self._served:
                 continue
@@ -110,4 +120,4 @@ class SyncService:
                     raise
                 if self._refused.get(path) != str(error):
                     self._refused[path] = str(error)
-                    self._tell("refused", path, str(error))
+                    self._tell("refused", path, error)
