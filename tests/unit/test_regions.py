@@ -62,7 +62,7 @@ def test_bounds_are_checked_before_anything_is_mapped(file: tuple[int, bytes], o
 
 def test_a_region_is_a_multiple_of_a_page_and_all_stay_within_what_was_given() -> None:
     assert Regions(8 * PAGE + 100, 3).region_bytes == 2 * PAGE
-    for map_bytes, count in ((PAGE - 1, 1), (7 * PAGE, 8), (0, 1), (-PAGE, 1), (PAGE, 0), (PAGE, 10_000)):
+    for map_bytes, count in ((PAGE - 1, 1), (7 * PAGE, 8), (0, 1), (-PAGE, 1), (PAGE, 0), (PAGE, 10_000), (1e6, 1)):
         with pytest.raises(penstock.Misuse, match="map_"):
             Regions(map_bytes, count)
 
@@ -129,6 +129,23 @@ def test_a_region_that_is_not_given_back_is_done_without(file: tuple[int, bytes]
     assert regions._take_turn(0)
     assert regions.read(file[0], SIZE, 10, 2 * PAGE) == file[1][10 : 10 + 2 * PAGE]
     assert regions.mapped == 0 and not regions._waiting
+
+
+def test_without_a_descriptor_for_a_region_it_is_read_without(file: tuple[int, bytes]) -> None:
+    regions = Regions(4 * PAGE, 4)
+    assert regions.read(file[0], SIZE, 0, 10) == file[1][:10]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(file[0])
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        assert regions.read(file[0], SIZE, PAGE - 5, PAGE) == file[1][PAGE - 5 : 2 * PAGE - 5]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert regions.mapped == 1
+    assert regions.read(file[0], SIZE, PAGE, 10) == file[1][PAGE : PAGE + 10]
+    assert regions.mapped == 2 and not regions._taken
+    regions.close()
 
 
 def at_line(number: int, do: Callable[[], None], work: Callable[[], object]) -> bool:

@@ -33,8 +33,10 @@ class Regions:
 
     def __init__(self, map_bytes: int, count: int = REGIONS, *, wait_s: float = WAIT_S) -> None:
         """Together they are at most ``map_bytes`` large, and each at least a page."""
-        if not 1 <= count <= REGIONS_MAX:
-            raise Misuse(f"map_regions: from 1 to {REGIONS_MAX}, not {count}")
+        if not isinstance(count, int) or not 1 <= count <= REGIONS_MAX:
+            raise Misuse(f"map_regions must be a whole number from 1 to {REGIONS_MAX}, not {count!r}")
+        if not isinstance(map_bytes, int):
+            raise Misuse(f"map_bytes must be a whole number of bytes, not {map_bytes!r}")
         page = mmap.ALLOCATIONGRANULARITY
         self.region_bytes = map_bytes // count // page * page
         if self.region_bytes < page:
@@ -76,7 +78,10 @@ class Regions:
             region = self._take(key)
             if region is None:
                 length = min(self.region_bytes, file_bytes - start)
-                region = mmap.mmap(fd, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
+                try:
+                    region = mmap.mmap(fd, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
+                except OSError:  # no descriptor left, or no room in the address space: it is only a shorter way
+                    return _read_all(fd, size, start + at)
                 self.mapped += 1
             return region[at : at + size]
         finally:
