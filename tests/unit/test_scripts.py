@@ -246,6 +246,26 @@ def test_follow_ups_have_what_they_were_given(root: Root) -> None:
     assert root.contexts == {"ann": Customer(texts=["back again ann"])}
 
 
+def test_follow_ups_and_timers_have_the_bodies_and_headers_that_there_were_when_they_were_asked_for(root: Root) -> None:
+    @root.app.script("text")
+    def text(context: Context[Customer], message: ScriptMessage) -> None:
+        body, headers, raw = {"line": 0}, {"of": "0"}, bytearray(b"0")
+        for line in range(3):
+            body["line"], headers["of"] = line, str(line)
+            context.put(body, to="output", headers=headers)
+        context.put(raw, to="output")
+        context.after(60, "text", body)
+        body["line"], raw[:] = 99, b"9"
+
+    root.put()
+    root.run()
+    assert [(message.body, message.headers) for message in root.output.browse()] == [
+        *(({"line": line}, {"of": str(line)}) for line in range(3)),
+        (b"0", {}),
+    ]
+    assert [message.body for message in root.input.browse()] == [{"line": 2}]
+
+
 def test_a_timer_calls_its_script_at_its_time_and_once(root: Root) -> None:
     calls = []
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, Unpack
 
 import msgspec
 
-from penstock.codec import encode_body
+from penstock.codec import decode_body, encode_body
 from penstock.errors import Misuse
 from penstock.interface import Delay, MessageOptions, Moment
 from penstock.message import to_datetime
@@ -67,10 +67,16 @@ class Incoming(Protocol):
 
 
 def without_timer(headers: dict[str, str]) -> dict[str, str]:
-    """Without what is ours."""
-    if isinstance(headers, dict) and TIMER in headers:
+    """Without what is ours, and as they are now."""
+    if isinstance(headers, dict):
         return {name: value for name, value in headers.items() if name != TIMER}
     return headers
+
+
+def _as_now(body: Any) -> Any:
+    """A body that its script may change afterwards, for the next one, say. What cannot be put is told here."""
+    said = encode_body(body)
+    return body if type(body) in (str, bytes) else decode_body(*said)
 
 
 class ScriptMessage:
@@ -185,7 +191,7 @@ class Context:
         options.setdefault("key", self.key)
         if headers := options.get("headers"):  # what a timer's script passes on is not that timer
             options["headers"] = without_timer(headers)
-        encode_body(body)  # what cannot be put is told where it was asked for
+        body = _as_now(body)
         if self._follow_ups is None:
             self._follow_ups = []
         self._follow_ups.append(FollowUp(to, Draft(body=body, **options)))
@@ -208,7 +214,7 @@ class Context:
             raise Misuse(f"context {self.key!r} has ended: it can have no timer {type!r}")
         if type not in self._types:
             raise Misuse(f"timer {type!r}: the app has no script of this name that it could call")
-        encode_body(draft.body)
+        draft.body = _as_now(draft.body)
         at_us = to_us(draft.deliver_at, draft.delay, self._now_us) or self._now_us
         self._settings += 1
         timer = Timer(f"{self._message.id}.{self._settings}", at_us)

@@ -33,8 +33,8 @@ def check_name(name: str) -> str:
     """Of an app: also that of a folder."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Misuse(
-            f"the name of an app has 1 to {NAME_MAX} letters, digits, dots, hyphens and underscores and begins with "
-            f"none of the dots and hyphens; not {name!r}"
+            f"the name of an app or a pipeline has 1 to {NAME_MAX} letters, digits, dots, hyphens and underscores and "
+            f"begins with none of the dots and hyphens; not {name!r}"
         )
     return name
 

@@ -361,8 +361,8 @@ class Worker:
     def _tell(self, message: Message, error: Exception) -> None:
         line = " ".join(error_text(error).split())
         if self._report is not None:
-            trace = "".join(traceback.format_exception(error))
-            self._report("failed", id=message.id, key=message.key, type=message.type, error=line, trace=trace)
+            trace = {} if isinstance(error, NoScript) else {"trace": "".join(traceback.format_exception(error))}
+            self._report("failed", id=message.id, key=message.key, type=message.type, error=line, **trace)
         else:
             log.warning("%s: its script failed at attempt %d: %s", message.id, message.attempts, line)
 
