@@ -317,6 +317,13 @@ class WrongState(Misuse):
 class NoSuchQueue(WrongState, QueueNotFound):
     """There is no queue of this name, or with this UUID, where the manager looks: its state is unknown."""
 
+    def __init__(self, queue: str, *, state: str, call: str, allowed: list[str]) -> None:
+        super().__init__(queue, state=state, call=call, allowed=allowed)
+        self.args = (
+            f"{queue}: there is no such queue: its state is {state}: {call} is not possible now; possible: "
+            f"{', '.join(allowed)}",
+        )
+
 
 class NameTaken(WrongState, QueueExists):
     """There is a queue of this name already; ``renamed`` is the one that was to have it, where one was."""
@@ -363,9 +370,11 @@ class NoScript(PenstockError):
 
     def __init__(self, app: str, message_id: str, *, type: str | None, key: str | None) -> None:
         what = (
-            "it has no key, so that there is no context for it" if key is None else "and the app has no script for it"
+            "has no key, so that there is no context for it"
+            if key is None
+            else f"is of type {type!r}, which the app has no script for"
         )
-        super().__init__(f"{app}: message {message_id} is of type {type!r}: {what}")
+        super().__init__(f"{app}: message {message_id} {what}")
         self.app = app
         self.message_id = message_id
         self.type = type

@@ -117,11 +117,14 @@ def test_a_worker_that_dies_is_started_again_and_its_message_counts_once(start: 
 
 def test_a_script_that_fails_is_told_with_its_trace(start: Start, root: Path) -> None:
     put(root, 1, type="fail", key="a")
+    put(root, 1, type="unheard of", key="b")
     words = ("scripts", "run", "shopping:app", "--root", root, "--until-empty", "--retry-delay", "1h")
     process = start(*words, cwd=root.parent)
     _, err = process.communicate(timeout=END_S)
     assert process.returncode == exits.OK
     assert b"of key 'a' failed: ValueError: not today" in err and b"in fail\n" in err
+    assert b"is of type 'unheard of', which the app has no script for\n" in err
+    assert err.count(b"Traceback") == 1, "nobody's code is to blame where there is no script"
 
 
 def test_ctrl_c_lets_workers_finish_what_they_have_begun(start: Start, run: Run, root: Path) -> None:
@@ -144,7 +147,7 @@ def test_ctrl_c_lets_workers_finish_what_they_have_begun(start: Start, run: Run,
     [
         ("nowhere:app", "No module named"),
         ("shopping:missing", "missing"),
-        ("shopping:nothing", "is a int, not a penstock.scripts.App"),
+        ("shopping:nothing", "is of type int, not a penstock.scripts.App"),
         ("shopping:wrong", "exclusive_keys"),
     ],
 )
@@ -152,6 +155,18 @@ def test_an_app_that_cannot_be_run_is_told_at_once(start: Start, root: Path, nam
     process = start("scripts", "run", name, "--root", root, "--workers", 2, cwd=root.parent)
     _, err = process.communicate(timeout=END_S)
     assert process.returncode == exits.USAGE and says in err.decode(), err
+
+
+def test_options_of_workers_are_not_those_of_spark(run: Run, root: Path) -> None:
+    words = ("scripts", "run", "shopping:app", "--root", root)
+    assert "leave out --spark" in run(*words, "--spark", "--workers", 4, code=exits.USAGE).stderr
+    assert "--partitions is for --spark" in run(*words, "--partitions", 4, code=exits.USAGE).stderr
+
+
+def test_an_app_that_spark_cannot_run_is_told_in_a_line(start: Start, root: Path) -> None:
+    process = start("scripts", "run", "shopping:nothing", "--root", root, "--spark", cwd=root.parent)
+    _, err = process.communicate(timeout=END_S)
+    assert process.returncode == exits.USAGE and err.count(b"\n") == 1 and b"is of type int" in err, err
 
 
 def test_a_root_that_is_not_there_is_told(run: Run, tmp_path: Path) -> None:

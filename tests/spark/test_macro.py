@@ -56,7 +56,7 @@ def test_a_table_is_found_by_name_by_uuid_and_by_path(spark: Any, root: penstock
     assert bodies(load(spark, root, "a")) == EVERY[:5]
     assert bodies(load(spark, root, str(root.find("b").uuid))) == EVERY[5:]
     assert bodies(spark.read.format("penstock").load(str(root.root / "all"))) == EVERY
-    with pytest.raises(AnalysisException, match="none: its state is unknown"):
+    with pytest.raises(AnalysisException, match="none: there is no such queue"):
         load(spark, root, "none")
     with pytest.raises(AnalysisException, match="root together name no queue"):
         spark.read.format("penstock").option("root", str(root.root)).load()

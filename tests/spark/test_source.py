@@ -25,7 +25,7 @@ from penstock.spark import PenstockDataSource
         ({"root": ".", "queue": "q", "path": "q"}, Misuse, "path and queue and root together name no queue"),
         ({"root": ".", "queue": ""}, Misuse, "option queue must not be empty"),
         ({"root": "none", "queue": "q"}, QueueNotFound, "/none: there is no such folder"),
-        ({"root": ".", "queue": "q"}, QueueNotFound, "q: its state is unknown"),
+        ({"root": ".", "queue": "q"}, QueueNotFound, "q: there is no such queue"),
         ({"path": "none"}, QueueNotFound, "/none: there is no queue here"),
         ({"path": "none", "colour": "red"}, Misuse, "unknown option colour"),
         ({"path": "none", "MAXROWS": "many"}, Misuse, "option maxRows must be a whole number"),

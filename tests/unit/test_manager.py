@@ -84,7 +84,7 @@ def test_a_queue_is_found_by_name_and_by_uuid(manager: QueueManager) -> None:
     assert manager.find(made.uuid) == made == manager.find(made.uuid.upper())
     with manager.open(made.uuid) as opened:
         assert opened.called == "orders"
-    with pytest.raises(QueueNotFound, match="nothing: its state is unknown: find"):
+    with pytest.raises(QueueNotFound, match="nothing: there is no such queue: its state is unknown: find"):
         manager.find("nothing")
     assert manager.state("nothing") is State.UNKNOWN
 
@@ -212,7 +212,7 @@ def test_every_call_in_every_state_is_in_the_table(manager: QueueManager) -> Non
             bring_to(manager, name, state)
             assert manager.state(name) is state
             if call not in TRANSITIONS[state]:
-                with pytest.raises(WrongState, match=f"{name}: its state is {state}: {call} ") as caught:
+                with pytest.raises(WrongState, match=f"its state is {state}: {call} ") as caught:
                     do(name)
                 assert (caught.value.state, caught.value.call, caught.value.queue) == (state, call, name)
                 assert manager.state(name) is state
@@ -501,7 +501,7 @@ def test_only_destroy_deletes_and_only_the_one(manager: QueueManager, tmp_path: 
     assert list(elsewhere.iterdir()) == []
     names = {path.name for path in manager.root.iterdir()}
     assert names == {"bills", "manager.json", "manager.lock", "manager.changes"}
-    with pytest.raises(NoSuchQueue, match="orders: its state is unknown: destroy"):
+    with pytest.raises(NoSuchQueue, match="orders: there is no such queue: its state is unknown: destroy"):
         manager.destroy("orders")
     manager.create("orders")
 

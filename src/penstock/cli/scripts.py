@@ -100,6 +100,8 @@ def scripts(
     if key is not None:
         raise typer.BadParameter("--key is for contexts")
     if spark:
+        if workers != 1 or batch != BATCH or lease is not None:
+            raise typer.BadParameter("--workers, --batch and --lease are for workers; leave out --spark")
         run_on_spark(
             app,
             root,
@@ -110,6 +112,8 @@ def scripts(
             json=json,
         )
         return OK
+    if partitions is not None:
+        raise typer.BadParameter("--partitions is for --spark")
     orders = {
         "root": str(root.absolute()),
         "function": app,

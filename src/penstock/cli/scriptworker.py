@@ -22,7 +22,7 @@ from penstock.scripts.worker import NAP_S
 def load(name: str) -> App[Any]:
     found = named(name)
     if not isinstance(found, App):
-        raise TypeError(f"{name} is a {type(found).__name__}, not a penstock.scripts.App")
+        raise TypeError(f"{name} is of type {type(found).__name__}, not a penstock.scripts.App")
     return found
 
 
