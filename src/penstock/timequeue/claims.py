@@ -31,6 +31,7 @@ from penstock.store.claiming import NO_ENTRY, Claiming
 from penstock.store.files import body_name
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
 from penstock.store.verdictfiles import KeptAnswer
+from penstock.timequeue.backlogs import DUE_COUNTED_MOST, Backlog, backlog
 from penstock.timequeue.claimhistory import ClaimHistory
 from penstock.timequeue.claimtaking import CLAIMED_A_TURN_MAX, Rows, Taking, size_bytes, spilled_bytes
 from penstock.timequeue.clients import RETURNED_A_TURN_MAX
@@ -39,7 +40,6 @@ from penstock.timequeue.selection import Selection
 
 LOOKED_A_TURN_MAX = 4096
 RETRY_S = 0.02
-DUE_COUNTED_MOST = 100_000  # timed messages that are due are counted one by one, up to here
 
 Place: TypeAlias = tuple[int, int]  # slot and number
 
@@ -61,14 +61,6 @@ class Claim(msgspec.Struct, frozen=True):
     @property
     def count(self) -> int:
         return len(self.references) // REFERENCE_WORDS
-
-
-class Backlog(msgspec.Struct, frozen=True):
-    """What waits for receivers: messages that are due, at least so many, and since when the oldest is (0: none)."""
-
-    due: int
-    waiting: int
-    oldest_us: int
 
 
 class Receiver:
@@ -331,27 +323,7 @@ class Receiver:
 
     def backlog(self, enough: int = DUE_COUNTED_MOST) -> Backlog:
         """What is due. Those that were put for a time are counted until there are ``enough``."""
-        now_us = self._client.clock.wall_us()
-        due, oldest_us = self._turn(self._ready, now_us)
-        for which in range(L.LIST_TIMED, L.LIST_TIMED + L.PRIORITIES):
-            after = (0, 0)
-            while after is not None and due < enough:
-                most = min(LOOKED_A_TURN_MAX, enough - due)
-                count, after = self._turn(self._count_due, which, after, now_us, most)
-                due += count
-        return Backlog(due, self._kernel.get(L.H_WAITING), oldest_us)
-
-    def _ready(self, now_us: int) -> tuple[int, int]:
-        order = self._kernel.order
-        ready = sum(order.count(L.LIST_READY + priority) for priority in range(L.PRIORITIES))
-        return ready, self._claiming.oldest_due_us(now_us)
-
-    def _count_due(
-        self, which: int, after: tuple[int, int], now_us: int, most: int
-    ) -> tuple[int, tuple[int, int] | None]:
-        claiming = self._claiming
-        count = claiming.count_due(which, *after, now_us, most)
-        return count, (claiming.last_us, claiming.last_number) if claiming.more else None
+        return backlog(self._client, self._claiming, self._turn, enough)
 
     def claims(self) -> list[int]:
         """Numbers of the claims that are neither committed nor released."""
