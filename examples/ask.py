@@ -98,11 +98,13 @@ def run(folder: Path, travellers: int, questions: int, clerks: int) -> int:
         unlucky = _processes.Process(target=ask_and_die, args=(str(path), str(note)))
         doom.touch()
         try:
-            start([*office, *guests, unlucky])
+            start([unlucky])
+            unlucky.join()  # before there is a clerk: nobody is to have the answer
+            start([*office, *guests])
             while not any(process.exitcode for process in office):
                 time.sleep(0.005)
             print("a clerk is killed with a question in hand; another one gets it", flush=True)
-            for process in (*guests, unlucky):
+            for process in guests:
                 process.join()
             right = 0
             while not heard.empty():
