@@ -23,6 +23,7 @@ from bench.scenarios.measuring import WrongResult
 from penstock.store import layout as L
 
 BATCHES = 3  # of a stream; the first is not counted
+BATCH_BYTES_MOST = 1 << 30  # all rows of a batch fit
 MEMORY_ROWS = 100_000
 PUT_AT_ONCE = 1000
 WARM_UPS = 3
@@ -174,7 +175,7 @@ class SparkRun:
 
     def _claims(self, queue: penstock.TimeQueue, rows: int) -> Any:
         stream = self._spark.readStream.format("penstock").option("receiver", "bench").option("maxRows", rows)
-        return stream.load(queue.name)
+        return stream.option("maxBytes", BATCH_BYTES_MOST).load(queue.name)
 
     # ------------------------------------------------------------ queries
 

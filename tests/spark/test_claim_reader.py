@@ -470,7 +470,7 @@ def test_progress_tells_of_the_backlog(queue: Queues, queries: Any) -> None:
 
 
 def test_due_messages_are_counted_over_many_turns(queue: Queues, queries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.timequeue.claims.LOOKED_A_TURN_MAX", 3)
+    monkeypatch.setattr("penstock.timequeue.backlogs.LOOKED_A_TURN_MAX", 3)
     q = queue()
     for i in range(20):
         q.put(b"x", deliver_at=100.0 + i % 4, priority=i % 2)

@@ -165,7 +165,7 @@ OPTIONS = (
     Option(
         "maxBytes",
         (STREAM,),
-        "1073741824",
+        "268435456",
         "Most bytes on disk of a batch's messages together; the first may have more",
         _whole(1, 1 << 60),
     ),

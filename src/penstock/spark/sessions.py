@@ -30,8 +30,10 @@ SETTINGS = {
     # Filters on type, key, priority, number and times go to the reader of the queue.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Rows that go to the sink with headers: Spark counts the bytes of what it has gathered at every row, which takes
-    # as long for a map as there are rows. With its 10,000 that is several times the work itself.
+    # Rows on their way to Python: Spark counts the bytes of all that it has gathered anew at every row, which takes
+    # longer than all else that is done with a small one. How large they can be together is limited by the source's
+    # maxBytes, and by these rows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     # By default each file of a checkpoint costs a forked readlink and chmod: 0.1 to 0.2 s a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
