@@ -71,7 +71,9 @@ def main(archive: str) -> None:
     """Run a query from queue to queue, so that its classes are there too. Java writes the archive when it ends."""
     import penstock
     from tests.spark.driver import pipe, start
+    from tests.spark.steps import FOLDER
 
+    os.environ.pop(FOLDER, None)  # whoever needs the archive may take notes there
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for queue in ("in", "out"):
