@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark.pipelines.place import receiver_of
+from penstock.spark.scripting.place import receiver_of
 from tests.cli.conftest import Run, one_error, rows
 
 GOOD = 'name = "a"\nroot = "."\nsource = "in"\n[[step]]\ncall = "work:work"\n[[step]]\nput = "out"\n'
@@ -67,3 +67,13 @@ def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path) -
     with penstock.open(file.parent / "in") as queue, queue.receiver(receiver_of("a")):
         said = one_error(run("pipeline", "run", file, code=5))
     assert said.startswith(f"penstock: {file.parent / 'in'}: receiver 'pipeline.a' is in use: ")
+
+
+def test_memory_that_java_cannot_have_is_refused_before_anything_is_started(run: Run, file: Path) -> None:
+    for given, words in (
+        ("300m", "--memory must be from 512 MiB to the "),
+        ("4", "not 4 B"),
+        ("100t", "of this machine, not 100 TiB"),
+        ("much", "'much' is not a size such as"),
+    ):
+        assert words in one_error(run("pipeline", "run", file, "--memory", given, code=2))

@@ -16,10 +16,10 @@ from penstock.spark.pipelines.batches import PipelineBatches
 from penstock.spark.pipelines.definition import Definition
 from penstock.spark.pipelines.definition import Script as ScriptStep
 from penstock.spark.pipelines.definition import Table as TableStep
-from penstock.spark.pipelines.place import PipelinePlace, receiver_of
+from penstock.spark.pipelines.place import PipelinePlace
 from penstock.spark.pipelines.tasks import BY, ERROR, LIVE, ORIGINS, SENT, TIMER, Finish, column_of
 from penstock.spark.schema import PART
-from penstock.spark.scripting.place import PARTS, Place
+from penstock.spark.scripting.place import PARTS, Place, receiver_of
 from penstock.spark.scripting.query import settled
 from penstock.spark.scripting.results import Marks, Result, decode, marks_of, uuid_of
 from penstock.spark.scripting.rows import COLUMNS, messages

@@ -42,19 +42,26 @@ class FakeSpark:
 
     def _begin(self, query: str, schema: StructType, **options: Any) -> None:
         """The checkpoint, and the stream of the source."""
-        self._place.checkpoint.mkdir(exist_ok=True)
+        (self._place.checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
         (self._place.checkpoint / "metadata").write_text(json.dumps({"id": query}))
-        self._offsets = self._place.checkpoint / "offsets"
         self._commits = self._place.checkpoint / "commits"
         given = {name: str(value) for name, value in options.items()}
         self._reader = PenstockDataSource(given).streamReader(schema)
 
-    def _log(self, path: Path, line: str) -> None:
-        with path.open("a") as file:
-            file.write(line + "\n")
+    def _done(self) -> int:
+        return len(self._commits.read_text()) if self._commits.exists() else 0
 
-    def _lines(self, path: Path) -> list[str]:
-        return path.read_text().splitlines() if path.exists() else []
+    def _logged(self, number: int) -> Path:
+        return self._place.checkpoint / "offsets" / str(number)
+
+    def _offset(self, number: int) -> Any:
+        return json.loads(self._logged(number).read_text().splitlines()[2])
+
+    def _log(self, number: int, end: Any) -> None:
+        """There whole or not at all, as Spark's are: whoever writes it may be killed."""
+        fresh = self._place.checkpoint / "offsets" / f".{number}.tmp"
+        fresh.write_text(f"v1\n{{}}\n{json.dumps(end)}")
+        fresh.rename(self._logged(number))
 
     def run(self) -> None:
         """Until nothing is due."""
@@ -72,22 +79,23 @@ class FakeSpark:
 
     def batch(self) -> bool:
         """The next one; False if there is none."""
-        offsets, done = self._lines(self._offsets), len(self._lines(self._commits))
-        start = json.loads(offsets[done - 1]) if done else self._reader.initialOffset()
-        if len(offsets) > done:
-            end = json.loads(offsets[done])
+        done = self._done()
+        start = self._offset(done - 1) if done else self._reader.initialOffset()
+        if self._logged(done).exists():
+            end = self._offset(done)
         else:
             end = self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
             if end == start:
                 return False
-            self._log(self._offsets, json.dumps(end))
+            self._log(done, end)
         tasks = [self._given(part) for part in self._reader.partitions(start, end)]
         self._batches.run(
             done,
             lambda serial, known: self._outcomes(tasks, serial, known),
             lambda: self._marks(tasks),
         )
-        self._log(self._commits, "done")
+        with self._commits.open("a") as file:
+            file.write(".")
         return True
 
     def _given(self, part: Any) -> Any:

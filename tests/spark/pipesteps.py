@@ -74,6 +74,11 @@ def slow(message: Any) -> None:
     time.sleep(0.05)
 
 
+def large(message: Any) -> Any:
+    """Until there is a file beside the folder of the queues."""
+    return message.body if Path(message.queue).parent.with_name("small").exists() else bytes(8 << 20)
+
+
 def flaky(message: Any) -> Any:
     """For messages that are numbered: some never work, some do at their second attempt."""
     if message.body % 10 == 7 or (message.body % 10 == 3 and message.attempts == 1):

@@ -24,6 +24,7 @@ from penstock.spark.staging import Staging
 from penstock.spark.stream import ClaimReader
 
 FOLDER = "PENSTOCK_STEPS"  # in the environment: where the files are; without it nobody stops
+STOPPED_S_MAX = 120.0  # by then it was killed; one that was an orphan when it stopped has no parent to lose
 ORPHAN_S = 2.0  # how long a process that lost its parent lives on, as they do now and then
 
 BEFORE_PUBLISHING = ("claimed", "planned", "reading", "staging", "staged", "committing")
@@ -65,7 +66,8 @@ def reached(step: str, batch: int) -> None:
         return
     finally:
         aside.unlink()
-    while os.getppid() == parent:
+    end = time.monotonic() + STOPPED_S_MAX
+    while os.getppid() == parent and time.monotonic() < end:
         time.sleep(0.02)
     time.sleep(ORPHAN_S)
 

@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.scripts import App, Context, ScriptMessage
 from penstock.spark import PenstockDataSource
 from penstock.spark.pipelines.batches import PipelineStore
-from penstock.spark.pipelines.place import receiver_of
+from penstock.spark.scripting.place import receiver_of
 from penstock.spark.scripting.rows import COLUMNS
 from tests.spark.fakepipeline import FakePipeline, rows_of
 from tests.spark.fakespark import Tasks
@@ -92,6 +92,34 @@ def test_a_store_that_is_put_back_or_lost_writes_over_no_rows(root: Path, tmp_pa
         put(root, number)
         pipeline(root, script=False).run()
     assert output(root) == rows_of(root) == [1, 2, 3, 4, 5]
+
+
+# ---------------------------------------------------------------- outcomes on their way
+
+
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("script", [False, True])
+def test_a_batch_of_which_an_outcome_is_missing_is_an_error_and_nothing_is_acknowledged(
+    root: Path, monkeypatch: pytest.MonkeyPatch, script: bool, logged: bool
+) -> None:
+    put(root, 1, 2, 3, 4)
+    driver, outcomes = pipeline(root, script=script), FakePipeline._outcomes
+
+    def cut(self: FakePipeline, *given: Any) -> Any:
+        if not logged:
+            shutil.rmtree(root / ".pipelines" / "numbers" / "checkpoint" / "offsets")
+        return outcomes(self, *given)[:-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakePipeline, "_outcomes", cut)
+        with pytest.raises(PenstockError, match=r"^pipeline.numbers: batch 0: 1 of its 4 messages have no outcome: "):
+            driver.batch()
+    driver.stop()
+    assert output(root) == rows_of(root) == seen(root) == []
+    with penstock.open(root / "in") as queue:
+        assert queue.stats().claimed == 4
+    pipeline(root, script=script).run()
+    assert output(root) == rows_of(root) == [1, 2, 3, 4]
 
 
 # ---------------------------------------------------------------- the steps

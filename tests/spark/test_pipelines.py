@@ -4,6 +4,7 @@ and going on, and the command."""
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -23,10 +24,11 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from penstock.spark import Pipeline, run_scripts
+from penstock.spark import Pipeline, move_contexts, run_scripts
 from penstock.spark.pipelines.batches import PipelineBatches, PipelineStore
 from penstock.spark.pipelines.definition import BadPipeline
 from penstock.spark.pipelines.plan import Plan
+from penstock.spark.scripting.logged import counts
 from penstock.spark.scripting.rows import COLUMNS
 from tests.spark.archive import java_options
 from tests.spark.pipesteps import priced, second_time, shouted, slow, summed, visits, year, years
@@ -225,6 +227,9 @@ def test_several_queues_and_a_macro_queue_are_sources_and_a_sink(spark: Any, tmp
     made = root.pipeline(["both", "three"], max_rows=16).filter("not decode(body, 'utf-8') like '% 7'").put("sinks")
     progress = made.run(spark)
     assert sum(each.messages for each in progress) == 60
+    checkpoint = root.path / ".pipelines" / "test" / "checkpoint"
+    for each in progress:
+        assert sum((counts(checkpoint, each.batch) or {}).values()) == each.messages, "as Spark logs it"
     expected = sorted(f"{name} {n}" for name in ("one", "two", "three") for n in range(20) if n != 7)
     assert sorted(root.bodies("left") + root.bodies("right")) == expected
     with pytest.raises(BadPipeline, match="option sources: the pipeline was begun with both, three"):
@@ -260,6 +265,26 @@ def test_a_script_comes_last_with_contexts_and_timers_of_its_own(spark: Any, roo
     assert root.letters("in") == {"fail": "ValueError: no"}
     with pytest.raises(penstock.Misuse, match=r"its contexts were made with input='pipeline\.test'"):
         run_scripts(visits, root.path, spark=spark)
+
+
+def test_contexts_of_workers_move_to_a_pipeline(spark: Any, tmp_path: Path) -> None:
+    with penstock.QueueManager(tmp_path) as manager:
+        manager.create("in", exclusive_keys=True)
+        manager.create("out")
+        with manager.open("in") as queue:
+            for n in range(6):
+                queue.put(f"a{n}", type="page", key=f"visitor {n % 3}")
+            visits.run(tmp_path, until_empty=True)
+            before = dict(visits.contexts(tmp_path))
+            made = Pipeline("test", root=tmp_path, source="in").script(visits)
+            with pytest.raises(BadPipeline, match=r"move_contexts\(app, root, pipeline='test'\)"):
+                made.start(spark)
+            assert move_contexts(visits, tmp_path, spark=spark, pipeline="test") == len(before) == 3
+            assert dict(visits.contexts(tmp_path)) == before
+            for n in range(3):
+                queue.put(f"b{n}", type="page", key=f"visitor {n}")
+            made.run(spark)
+        assert [len(after["pages"]) for after in visits.contexts(tmp_path).values()] == [3, 3, 3]
 
 
 def test_a_table_that_is_written_again_has_the_same_rows(
@@ -308,6 +333,56 @@ def test_a_batch_is_known_when_its_checkpoint_is_lost_and_its_root_moved_and_oth
     assert sorted(there.bodies("out")) == list(range(7))
 
 
+def test_a_sink_that_is_gone_stops_the_pipeline_and_no_message_is_to_blame(
+    spark: Any, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.put("in", *range(6))
+    sink, aside = root.path / "out", root.path.with_name("aside")
+    made = root.pipeline(max_rows=6, max_attempts=1, wait=0.2).put("other").call(removes(sink, aside)).put("out")
+    with pytest.raises(StreamingQueryException, match=f"SinkLost: {sink}: there is no such queue any more"):
+        made.run(spark)
+    assert not root.bodies("other"), "nothing was done"
+    with root.manager.open("in") as queue:
+        assert (queue.stats().claimed, queue.stats().dead_lettered) == (6, 0)
+    aside.rename(sink)
+    put = PipelineBatches._put
+
+    def gone(self: PipelineBatches, *given: Any) -> None:  # later: what is put is decided
+        self._targets.lose("out")
+        sink.rename(aside)
+        put(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PipelineBatches, "_put", gone)
+        with pytest.raises(StreamingQueryException, match=f"SinkLost: {sink}: there is no such queue any more"):
+            made.run(spark)
+    aside.rename(sink)
+    (progress,) = made.run(spark)
+    assert (progress.messages, progress.due, progress.waiting) == (6, 0, 0)
+    assert root.bodies("out") == root.bodies("other") == list(range(6)) and root.bodies("in") == []
+
+
+def removes(folder: Path, aside: Path) -> Any:
+    def function(message: Any) -> None:
+        if message.body == 0 and not aside.with_suffix(".done").exists():
+            aside.with_suffix(".done").touch()
+            folder.rename(aside)
+
+    return function
+
+
+def test_progress_has_the_backlog_as_it_is_when_the_batch_is_over(spark: Any, root: Root) -> None:
+    root.put("in", 0, 1, 2)
+    place = root.path / "in"
+
+    def put_more(message: Any) -> None:
+        with penstock.open(place) as queue:
+            queue.put("more", delay=None if message.body else 3600)
+
+    (progress,) = root.pipeline().call(put_more).put("out").run(spark)
+    assert (progress.messages, progress.due, progress.waiting) == (3, 2, 3) and 0 < progress.late_s < 60
+
+
 def until(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not true():
@@ -346,12 +421,15 @@ def test_what_spark_would_refuse_is_found_before_anything_runs(spark: Any, root:
         .route({"order.count > 1": "out", "nothing(1)": "other"})
         .group(summed, by="who")
     )
+    logged: list[Any] = []
+    logging.getLogger("SQLQueryContextLogger").addFilter(lambda record: not logged.append(record))
     said = [str(mistake) for mistake in made.check(spark)]
+    assert not logged, "each is told once"
     for start, words in (
         ("step 6 (group): a group comes before what is written", ""),
         ("step 2 (filter): option filter: ", "cuont"),
         ("step 3 (filter): option filter: Syntax error", ""),
-        ("step 4 (filter): option filter: 'order.count' is a int, not true or false", ""),
+        ("step 4 (filter): option filter: 'order.count' is of type int, not true or false", ""),
         ("step 5 (route): option route: ", "nothing"),
         ("step 6 (group): option by: ", "who"),
     ):

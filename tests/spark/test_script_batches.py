@@ -66,6 +66,26 @@ def test_a_batch_is_known_again_when_its_root_is_moved(
     assert output(there) == seen(there) == [1, 2]
 
 
+def test_a_batch_of_which_an_outcome_is_missing_is_an_error_and_nothing_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.QueueManager(tmp_path) as manager:
+        for name in ("in", "output"):
+            manager.create(name)
+        with manager.open("in") as queue:
+            for n in (10, 11, 12, 20):
+                queue.put(n, type="n", key=f"{n}")
+    driver, outcomes = FakeSpark(app, tmp_path), FakeSpark._outcomes
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeSpark, "_outcomes", lambda *given: outcomes(*given)[:1])
+        with pytest.raises(penstock.PenstockError, match=r"^scripts.counts: batch 0: [1-3] of its 4 messages have no "):
+            driver.batch()
+    driver.stop()
+    assert not output(tmp_path)
+    FakeSpark(app, tmp_path).run()
+    assert output(tmp_path) == seen(tmp_path) == [10, 11, 12, 20]
+
+
 def test_a_member_whose_claim_could_not_be_finished_is_known_when_the_checkpoint_is_lost_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,15 @@ def test_what_is_wrong_is_said_before_anything_runs(spark: Any, tmp_path: Path) 
         run_scripts(app, tmp_path, spark=spark, partitions=0)
     with pytest.raises(Misuse, match="not 'shop'"):
         run_scripts("shop", tmp_path, spark=spark)  # type: ignore[arg-type]
+    with pytest.raises(QueueNotFound, match="orders: there is no such queue"):
+        run_scripts(app, tmp_path, spark=spark)
+    with penstock.QueueManager(tmp_path) as manager:
+        manager.create(str(app.input))
+    with pytest.raises(Misuse, match="option maxRows must be"):
+        run_scripts(app, tmp_path, spark=spark, max_rows=0)
+    with pytest.raises(Misuse, match="unknown option nonsense"):
+        run_scripts(app, tmp_path, spark=spark, nonsense=1)
+    assert not (tmp_path / ".scripts").exists()
     with pytest.raises(QueueNotFound, match="no context of an app"):
         contexts("shop", tmp_path, spark=spark)
     with pytest.raises(QueueNotFound, match="has stored a context"):

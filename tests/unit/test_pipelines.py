@@ -18,6 +18,7 @@ import pytest
 
 import penstock
 from penstock.scripts import App
+from penstock.spark import options as O
 from penstock.spark.pipelines import checking
 from penstock.spark.pipelines.calling import Caller, Function
 from penstock.spark.pipelines.definition import (
@@ -31,6 +32,7 @@ from penstock.spark.pipelines.definition import (
     Table,
     load,
 )
+from penstock.spark.scripting.place import PARTS, Place
 
 WHOLE = """
 name = "orders"
@@ -83,6 +85,14 @@ async def later(message: Any) -> Any:
 
 
 app = App("visits", input="elsewhere")
+counted = App("counted", input="keyed")
+
+
+@counted.script("one")
+def one(context: Any, message: Any) -> None:
+    context.state["n"] = context.state.get("n", 0) + 1
+
+
 NOT_AN_APP = 7
 
 
@@ -150,7 +160,15 @@ MISTAKES = {
     ),
     "a coroutine": ('call = "tests.unit.test_pipelines:later"', "is a coroutine function; a plain one is needed"),
     "not to be called": ('call = "tests.unit.test_pipelines:NOT_AN_APP"', "cannot be called"),
-    "not an app": ('script = "tests.unit.test_pipelines:NOT_AN_APP"', "it is a int, not a penstock.scripts.App"),
+    "a group of one argument": (
+        'group = "tests.unit.test_pipelines:priced"',
+        "tests.unit.test_pipelines:priced is called with a key and its messages: too many positional arguments",
+    ),
+    "a call of two arguments": (
+        'call = "tests.unit.test_pipelines:together"',
+        "is called with a message: missing a required argument: 'messages'",
+    ),
+    "not an app": ('script = "tests.unit.test_pipelines:NOT_AN_APP"', "it is of type int, not a penstock.scripts.App"),
     "an app of another input": (
         'script = "tests.unit.test_pipelines:app"',
         "step 1 (script): option script: the app's input is 'elsewhere', where its timers go",
@@ -182,7 +200,7 @@ TOP_MISTAKES = {
     "a source twice": ('sources = ["orders", "orders"]', "option sources: a queue is there twice"),
     "an unknown option": ('source = "orders"\nretires = 1', "option retires: there is no such option; there are"),
     "a wrong type": ('source = "orders"\nmax_rows = "all"', "option max_rows: Expected int, got str"),
-    "too few": ('source = "orders"\nmax_attempts = 0', "option max_attempts: must be from 1 to 1e+06, not 0"),
+    "too few": ('source = "orders"\nmax_attempts = 0', "option max_attempts: must be from 1 to 1000000, not 0"),
     "an option of the source": ('source = "orders"\noptions = { minRows = "x" }', "option options: option minRows"),
     "an option of ours": ('source = "orders"\noptions = { receiver = "x" }', "receiver: that is the pipeline's to say"),
     "not TOML": ("source = ", "not TOML: "),
@@ -209,7 +227,7 @@ def told(root: Path, text: str) -> str:
 def test_a_pipeline_needs_a_root_a_name_and_a_step(root: Path) -> None:
     assert "no such folder of queues" in told(root, one_step('put = "big"').replace('"queues"', '"nowhere"'))
     assert "option name: it is missing" in told(root, one_step('put = "big"').replace('name = "orders"', ""))
-    assert "option name: the name of an app has" in told(
+    assert "option name: the name of an app or a pipeline has" in told(
         root, one_step('put = "big"').replace('name = "orders"', 'name = "a/b"')
     )
     assert "there is no step" in told(root, 'name = "orders"\nroot = "queues"\nsource = "orders"')
@@ -221,6 +239,21 @@ def test_the_members_of_a_macro_queue_are_not_sources_beside_it(root: Path) -> N
     assert "all and orders have the queue" in told(root, one_step('put = "big"', 'sources = ["orders", "all"]'))
     found = load(written(root, one_step('put = "big"', 'source = "all"')))
     assert checking.mistakes_of(found) == []
+
+
+def test_an_app_whose_contexts_are_elsewhere_is_a_mistake(root: Path) -> None:
+    with penstock.QueueManager(root / "queues") as manager:
+        manager.create("keyed", exclusive_keys=True)
+        with manager.open("keyed") as keyed:
+            keyed.put("a", type="one", key="k")
+    text = one_step('script = "tests.unit.test_pipelines:counted"', 'source = "keyed"')
+    assert checking.mistakes_of(load(written(root, text))) == []
+    counted.run(root / "queues", until_empty=True)
+    assert "step 1 (script): option script: " in told(root, text)
+    assert "move them to Spark first: penstock.spark.move_contexts(app, root, pipeline='orders')" in told(root, text)
+    Place(root / "queues", "counted").settle_on(PARTS, 3, "keyed", 3)
+    assert "made with partitions=3, which stays as it is; not 2" in told(root, text)
+    assert "made with input='keyed', which stays" in told(root, text + "partitions = 3")
 
 
 def test_to_check_consumes_nothing(root: Path) -> None:
@@ -453,3 +486,16 @@ def test_a_queue_without_a_limit_gives_a_poisonous_message_five_attempts(root: P
     assert [ours.failed(without, "a", n, "no").reason for n in (4, 5)] == [None, "max_attempts"]
     assert ours.failed(limited, "a", 8, "no").reason is None, "the queue sees to it"
     assert [Limits(2).failed(limited, "a", n, "no").reason for n in (1, 2)] == [None, "max_attempts"]
+
+
+def test_a_batch_has_32_mib_at_most_unless_an_option_says_otherwise(tmp_path: Path) -> None:
+    head = 'name = "a"\nroot = "."\nsource = "in"\n'
+    step = '[[step]]\nput = "out"\n'
+    for options, most_bytes in (
+        ("", 32 << 20),
+        ("[options]\nmaxBytes = 1000\n", 1000),
+        ("[options]\nmaxbytes = 9\n", 9),
+    ):
+        (tmp_path / "pipe.toml").write_text(head + options + step)
+        given = checking.source_options(load(tmp_path / "pipe.toml"), "in")
+        assert O.parse(given, O.STREAM)["maxBytes"] == most_bytes

@@ -16,15 +16,19 @@ from penstock.cli.exits import NOTHING, OK, USAGE, Failure, Terminated
 from penstock.cli.options import Json, UntilEmpty, examples
 from penstock.cli.output import flush, say, say_json
 from penstock.cli.signals import Held
-from penstock.cli.sparkscripts import reason_of
+from penstock.cli.values import readable_bytes, size_bytes
 from penstock.errors import PenstockError
 from penstock.spark.pipelines import checking
 from penstock.spark.pipelines.definition import BadPipeline, Mistake, load
 
 if TYPE_CHECKING:
+    from penstock.spark.ending import RunningJava
     from penstock.spark.pipelines.pipeline import Progress, Running
 
 LOOK_S = 0.5
+LAST_S = 10.0  # for a batch to see that its Java is gone: a thread of Arrow's that is left aborts the program
+MEMORY = "spark.driver.memory"
+MEMORY_LEAST_BYTES = 512 << 20  # Spark does not start with less than 450 MiB, of which Java keeps some to itself
 
 EXAMPLES = examples(
     "penstock pipeline check orders.toml",
@@ -55,6 +59,12 @@ def pipeline(
         typer.Option("--no-spark", help="To check: leave out what only Spark knows, expressions and schemas. Quick."),
     ] = False,
     master: Annotated[str, typer.Option(metavar="URL", help="Of Spark.")] = "local[*]",
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=size_bytes, metavar="SIZE", help="Of Java, such as 4g. Else 1g, Spark's own.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run a pipeline on Spark: from source queues through steps into queues and tables; or check it.
@@ -66,13 +76,25 @@ def pipeline(
     """
     if not file.is_file():
         raise Failure(f"{file}: there is no such file", USAGE)
+    settings = {} if memory is None else {MEMORY: _java_memory(memory)}
     _find_functions(file)
     if action is Action.check:
-        return _check(file, no_spark=no_spark, master=master, json=json)
+        return _check(file, no_spark=no_spark, master=master, settings=settings, json=json)
     if no_spark:
         raise typer.BadParameter("--no-spark is for check")
-    _run(file, master=master, until_empty=until_empty, json=json)
+    _run(file, master=master, settings=settings, until_empty=until_empty, json=json)
     return OK
+
+
+def _java_memory(size_bytes: int) -> str:
+    """As Java takes it."""
+    there_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not MEMORY_LEAST_BYTES <= size_bytes <= there_bytes:
+        raise typer.BadParameter(
+            f"--memory must be from {readable_bytes(MEMORY_LEAST_BYTES)} to the {readable_bytes(there_bytes)} of this "
+            f"machine, not {readable_bytes(size_bytes)}"
+        )
+    return f"{size_bytes >> 20}m"
 
 
 def _find_functions(file: Path) -> None:
@@ -85,8 +107,8 @@ def _find_functions(file: Path) -> None:
 # ---------------------------------------------------------------- checking
 
 
-def _check(file: Path, *, no_spark: bool, master: str, json: bool) -> int:
-    mistakes = _mistakes(file, None if no_spark else master)
+def _check(file: Path, *, no_spark: bool, master: str, settings: dict[str, str], json: bool) -> int:
+    mistakes = _mistakes(file, None if no_spark else master, settings)
     for mistake in mistakes:
         if json:
             say_json({"file": str(file), **msgspec.structs.asdict(mistake)})
@@ -97,58 +119,60 @@ def _check(file: Path, *, no_spark: bool, master: str, json: bool) -> int:
     return NOTHING if mistakes else OK
 
 
-def _mistakes(file: Path, master: str | None) -> list[Mistake]:
+def _mistakes(file: Path, master: str | None, settings: dict[str, str]) -> list[Mistake]:
     try:
         definition = load(file)
     except BadPipeline as bad:
         return bad.mistakes
     if master is None:
         return checking.mistakes_of(definition)
-    from penstock.spark import Pipeline, session  # here: Spark is optional, and takes its time
+    from penstock.spark import Pipeline, running_java  # here: Spark is optional, and takes its time
 
-    spark = session(f"check.{definition.name}", master=master)
-    try:
-        return Pipeline.load(file).check(spark)
-    finally:
-        spark.stop()
+    with running_java(f"check.{definition.name}", master=master, settings=settings) as java:
+        found: list[Mistake] = java.told(lambda: Pipeline.load(file).check(java.spark))
+    return found
 
 
 # ---------------------------------------------------------------- running
 
 
-def _run(file: Path, *, master: str, until_empty: bool, json: bool) -> None:
+def _run(file: Path, *, master: str, settings: dict[str, str], until_empty: bool, json: bool) -> None:
     """Until Ctrl-C or SIGTERM; with ``until_empty``, until nothing is due."""
     definition = load(file)
     mistakes = checking.mistakes_of(definition)  # before Spark is started
     if mistakes:
         raise BadPipeline(str(file), mistakes)
     checking.require_free(definition)
-    from penstock.spark import Pipeline, session
+    from penstock.spark import running_java
 
     teller = Teller(json=json)
-    spark = session(f"pipeline.{definition.name}", master=master)
-    with Held() as held:  # Spark does not bear to be interrupted while it is asked
-        try:
-            while _followed(Pipeline.load(file).start(spark, available_now=until_empty), teller, held):
-                pass
-        finally:
-            spark.stop()
+    with Held() as held, running_java(f"pipeline.{definition.name}", master=master, settings=settings) as java:
+        while _followed(java.told(lambda: _started(file, java.spark, until_empty)), teller, held, java):
+            pass
 
 
-def _followed(running: Running, teller: Teller, held: Held) -> bool:
+def _started(file: Path, spark: Any, until_empty: bool) -> Running:
+    from penstock.spark import Pipeline
+
+    return Pipeline.load(file).start(spark, available_now=until_empty)
+
+
+def _followed(running: Running, teller: Teller, held: Held, java: RunningJava) -> bool:
     """Until it ends; whether it had messages."""
     try:
-        while not running.wait(LOOK_S):
-            teller.tell(running.progress())
+        while not java.told(lambda: running.wait(LOOK_S)):
+            teller.tell(java.told(running.progress))
             held.interruptible(time.sleep, 0)
     except (KeyboardInterrupt, Terminated):
-        _stopped(running, held)
-        teller.tell(running.progress())
+        java.told(lambda: _stopped(running, held))
+        teller.tell(java.told(running.progress))
         raise
-    except Exception as error:  # one of Spark's, with the trace of another language
-        raise PenstockError(reason_of(error)) from error
-    teller.tell(running.progress())
-    return bool(running.progress())
+    except PenstockError:
+        running.finish(LAST_S)
+        raise
+    found = java.told(running.progress)
+    teller.tell(found)
+    return bool(found)
 
 
 def _stopped(running: Running, held: Held) -> None:

@@ -6,7 +6,6 @@ import json as json_format
 import os
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,6 @@ def run_on_spark(
     try:
         app = load(name)
     except Exception as error:
-        if not json:
-            sys.stderr.write(traceback.format_exc())
         raise Failure(f"{name}: {line(error)}", USAGE) from error
     from penstock.spark import run_scripts, session  # here: Spark is optional, and takes its time
 
@@ -69,16 +66,11 @@ def _follow(query: Any, teller: Teller, held: Held) -> int:
         teller.tell(query.recentProgress)
         raise
     except Exception as error:  # one of Spark's, with the trace of another language
+        from penstock.spark import reason_of
+
         raise PenstockError(reason_of(error)) from error
     teller.tell(query.recentProgress)
     return sum(each["numInputRows"] for each in query.recentProgress)
-
-
-def reason_of(error: Exception) -> str:
-    """What a user can use of it: the last error of ours, else what Spark says first."""
-    said = str(error)
-    ours = [each for each in said.splitlines() if each.startswith("penstock.errors.")]
-    return ours[-1].partition(": ")[2] if ours else said.partition("\n")[0]
 
 
 class Teller:

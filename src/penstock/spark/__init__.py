@@ -35,6 +35,8 @@ _WHERE = {
     "history": "outcomes",
     "json_body": "schema",
     "move_contexts": "scripting.contexts",
+    "reason_of": "ending",  # for the command line, as is the next
+    "running_java": "ending",
     "run_scripts": "scripting.query",
     "session": "sessions",
     "text_body": "schema",

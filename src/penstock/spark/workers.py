@@ -12,11 +12,14 @@ import itertools
 import os
 import shlex
 import sys
+import traceback
+from typing import Any
 
 import pyspark
 
 from penstock.spark import launchers
 
+DAEMON = "pyspark.daemon"
 FIRST_TASKS = 3  # of a worker, not all: what a task leaves behind is kept for good
 
 SCRIPT = """#!/bin/sh
@@ -61,6 +64,23 @@ def keep_memory() -> bool:
     return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
 
 
+class _Quiet:
+    """What Spark's daemon asks of ``traceback``."""
+
+    @staticmethod
+    def print_exc() -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            traceback.print_exc()
+
+
+def end_quietly() -> None:
+    """A process of Spark's whose Java has gone prints the stack of that, at many an end of a driver. Any other error
+    is still said."""
+    daemon: Any = sys.modules["__main__"]
+    if getattr(getattr(daemon, "__spec__", None), "name", None) == DAEMON:
+        daemon.traceback = _Quiet
+
+
 def begin_task() -> None:
     """Called by each task. A worker looks for garbage after every one, through all that Spark, Arrow and pandas have
     loaded, which takes as long as reading 100,000 messages. What its first tasks find there is passed over from then
@@ -70,3 +90,6 @@ def begin_task() -> None:
         keep_memory()
     if task <= FIRST_TASKS:
         gc.freeze()
+
+
+end_quietly()  # on import, which is before a task has begun: Java may have gone by then

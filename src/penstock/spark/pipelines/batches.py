@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.scripts.outbox import Outbox
 from penstock.spark.pipelines.definition import Definition
-from penstock.spark.pipelines.place import PipelinePlace, receiver_of
+from penstock.spark.pipelines.place import PipelinePlace
 from penstock.spark.pipelines.tasks import (
     SCRIPT,
     WHOSE,
@@ -30,6 +30,7 @@ from penstock.spark.pipelines.tasks import (
 )
 from penstock.spark.scripting.batches import Batches, Outcomes, following
 from penstock.spark.scripting.batchstore import Batch, BatchStore
+from penstock.spark.scripting.place import receiver_of
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, encode_marks, joined, uuid_of
 from penstock.spark.scripting.tasks import differ
 
@@ -115,7 +116,14 @@ class PipelineBatches(Batches):
         run_script: RunScript | None,
         app: str = "",
     ) -> None:
-        super().__init__(definition, place, receiver_of(definition.name), definition.retry_delay, definition.wait)
+        super().__init__(
+            definition,
+            place,
+            receiver_of(definition.name),
+            definition.retry_delay,
+            definition.wait,
+            may_be_gone=definition.skips_gone,
+        )
         self._definition = definition
         self._write = write
         self._run_script = run_script
@@ -169,6 +177,14 @@ class PipelineBatches(Batches):
         store.coming = beside
         self._count(found.marks, results, beside)
         return results
+
+    def _whole(self, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Outcomes:
+        """Where functions come before a group it is ``_check_groups`` that looks, more closely."""
+        return outcomes if self._definition.calls_before_group else super()._whole(number, outcomes, marked)
+
+    def _told_of(self, rows: list[Any]) -> dict[str, int]:
+        """Tasks name queues by their paths."""
+        return {uuid_of(path): count for path, count in super()._told_of(rows).items()}
 
     def _check_groups(self, marks: Marks, known: set[str], marked: Callable[[], Marks]) -> None:
         """If an executor is lost on the way to the groups, Spark calls functions before them again, for some messages:

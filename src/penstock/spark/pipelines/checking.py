@@ -4,6 +4,7 @@ imported, an app that does not fit. Looks, and changes nothing. Never asks Spark
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,9 @@ from penstock.scripts.naming import named
 from penstock.spark import finding
 from penstock.spark import options as O
 from penstock.spark.pipelines import definition as D
-from penstock.spark.pipelines.place import PipelinePlace, receiver_of
+from penstock.spark.pipelines.place import PipelinePlace
+from penstock.spark.scripting.place import PARTS, Place, receiver_of
+from penstock.spark.scripting.whose import require
 
 FORMATS = ("parquet", "orc", "json", "csv", "avro")  # of files: those in a folder of their own can be written again
 
@@ -54,6 +57,7 @@ def source_options(definition: D.Definition, source: str) -> dict[str, str]:
         "queue": source,
         "receiver": receiver_of(definition.name),
         "maxRows": str(definition.max_rows),
+        "maxBytes": str(D.MAX_BYTES),
         **definition.options,
     }
 
@@ -105,9 +109,9 @@ def _steps(definition: D.Definition) -> Iterator[D.Mistake]:
             elif isinstance(step, D.Table):
                 yield from _table(step, called, tables)
             elif isinstance(step, D.Call):
-                yield from _function(step.call, called, "call")
+                yield from _function(step.call, called, "call", "a message")
             elif isinstance(step, D.Group):
-                yield from _function(step.group, called, "group")
+                yield from _function(step.group, called, "group", "a key", "its messages")
                 if writes is not None:
                     yield D.Mistake(f"a group comes before what is written: {writes}", called)
             elif isinstance(step, D.Script):
@@ -136,17 +140,24 @@ def _table(step: D.Table, called: str, tables: dict[str, str]) -> Iterator[D.Mis
         yield D.Mistake(f"{place} is not a folder", called, "table")
 
 
-def _function(function: D.Function, called: str, option: str) -> Iterator[D.Mistake]:
+def _function(function: D.Function, called: str, option: str, *given: str) -> Iterator[D.Mistake]:
     try:
-        D.check_function(named(function) if isinstance(function, str) else function)
+        found = D.check_function(named(function) if isinstance(function, str) else function)
     except (Exception, SystemExit) as error:  # whatever an import does
         yield D.Mistake(_cannot(function, error), called, option)
+        return
+    try:
+        inspect.signature(found).bind(*given)
+    except TypeError as error:
+        yield D.Mistake(f"{D.named(function)} is called with {' and '.join(given)}: {error}", called, option)
+    except ValueError:  # one of C has no signature
+        pass
 
 
 def app_of(step: D.Script) -> App[Any]:
     found = named(step.script) if isinstance(step.script, str) else step.script
     if not isinstance(found, App):
-        raise TypeError(f"it is a {type(found).__name__}, not a penstock.scripts.App")
+        raise TypeError(f"it is of type {type(found).__name__}, not a penstock.scripts.App")
     return found
 
 
@@ -162,6 +173,11 @@ def _app(definition: D.Definition, step: D.Script, called: str) -> Iterator[D.Mi
             called,
             "script",
         )
+    try:
+        place = Place(definition.root, app.name)
+        require(place, PARTS, step.partitions, receiver_of(definition.name), f", pipeline={definition.name!r}")
+    except PenstockError as error:
+        yield D.Mistake(_line(error), called, "script")
 
 
 def _cannot(function: D.Function, error: BaseException) -> str:

@@ -15,9 +15,11 @@ import msgspec
 
 from penstock.errors import Misuse
 from penstock.scripts.folder import check_name
+from penstock.spark.scripting.place import PARTS_MAX, PIPELINE_PARTS
 
 MAX_ROWS = 20_000  # of a batch: what it leads to is collected by the driver
 MAX_ROWS_MOST = 1_000_000
+MAX_BYTES = 32 << 20  # likewise: in Java's memory there are several copies of it on the way. An option of the source
 ATTEMPTS = 5  # of a message whose queue has no limit: else a poisonous one would come again for ever
 WAIT_S = 30.0  # for room in a sink; then the query stops
 RETRIES_MAX = 100
@@ -175,10 +177,10 @@ class Script(Step, frozen=True, kw_only=True):
     kind = "script"
 
     script: Function
-    partitions: int = 2
+    partitions: int = PIPELINE_PARTS
 
     def mistakes(self) -> list[tuple[str, str]]:
-        return _not_within("partitions", self.partitions, 1, 10_000)
+        return _not_within("partitions", self.partitions, 1, PARTS_MAX)
 
 
 KINDS: dict[str, type[Step]] = {kind.kind: kind for kind in (Parse, Filter, Call, Group, Put, Route, Table, Script)}
@@ -215,6 +217,11 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return next((step for step in self.steps if isinstance(step, Script)), None)
 
     @property
+    def skips_gone(self) -> bool:
+        """Whether messages may be missing that were claimed, by an option of the source."""
+        return any(name.lower() == "onlostclaim" and value.lower() == "skip" for name, value in self.options.items())
+
+    @property
     def calls_before_group(self) -> bool:
         kinds = [type(step) for step in self.steps]
         return Group in kinds and Call in kinds[: kinds.index(Group)]
@@ -228,8 +235,20 @@ def title(number: int, kind: str, name: str | None = None) -> str:
     return f"step {number} ({kind} {name!r})" if name else f"step {number} ({kind})"
 
 
+def _plain(value: float) -> str:
+    """
+    >>> _plain(31_536_000.0), _plain(0.5)
+    ('31536000', '0.5')
+    """
+    return f"{value:.12g}"
+
+
 def _not_within(option: str, value: float, least: float, most: float) -> list[tuple[str, str]]:
-    return [] if least <= value <= most else [(option, f"must be from {least:g} to {most:g}, not {value:g}")]
+    return (
+        []
+        if least <= value <= most
+        else [(option, f"must be from {_plain(least)} to {_plain(most)}, not {_plain(value)}")]
+    )
 
 
 # ---------------------------------------------------------------- mistakes that the definition alone shows

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,19 +18,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.errors import PenstockError
+from penstock.spark import finding
 from penstock.spark.collected import collected
 from penstock.spark.pipelines import checking, plan, tables
 from penstock.spark.pipelines import definition as D
 from penstock.spark.pipelines.batches import Counts, PipelineBatches, RunScript
-from penstock.spark.pipelines.place import PipelinePlace, receiver_of
-from penstock.spark.scripting.place import PARTS, Place
+from penstock.spark.pipelines.place import PipelinePlace
+from penstock.spark.scripting.place import PARTS, PIPELINE_PARTS, Place, receiver_of
 from penstock.spark.scripting.query import called, marks_in, settled
 from penstock.spark.scripting.results import Result, decode, uuid_of
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.sessions import session
+from penstock.timequeue import backlogs
 
 LOOK_S = 0.05
 STOP_S = 60.0  # for the batch that runs to be over
+WAITS_MOST = 200  # more than Spark keeps the progress of
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -46,6 +50,14 @@ class Progress(msgspec.Struct, frozen=True):
     due: int
     waiting: int
     late_s: float  # since when the oldest message that is due has been
+
+
+class Waits(NamedTuple):
+    """The backlog of all sources."""
+
+    due: int
+    waiting: int
+    late_s: float
 
 
 class Pipeline:
@@ -157,7 +169,7 @@ class Pipeline:
             D.Table, table=place, columns=tuple(columns), format=format, when=when, options=given, name=name
         )
 
-    def script(self, app: Any, *, partitions: int = 2, name: str | None = None) -> Pipeline:
+    def script(self, app: Any, *, partitions: int = PIPELINE_PARTS, name: str | None = None) -> Pipeline:
         """The scripts of an app, as the last step."""
         return self._with(D.Script, script=app, partitions=partitions, name=name)
 
@@ -209,6 +221,7 @@ class Running:
         self._batches = PipelineBatches(definition, self._place, self._write, run_script, app)
         self._batches.put_left()
         self._turn = threading.Lock()  # of a batch: whoever stops waits for it
+        self._waits: dict[int, Waits | None] = {}  # behind the last batches, by Spark's numbers
         self._holds = False  # whether the turn is that of whoever stops
         rows = reduce(DataFrame.unionAll, [self._source(source) for source in definition.sources])
         writer = rows.writeStream.foreachBatch(self._each).queryName(receiver_of(definition.name))
@@ -227,8 +240,27 @@ class Running:
         try:
             frame.sparkSession.conf.set(plan.NOT_AHEAD, "false")  # the query's own session
             self._batches.run(number, outcomes, lambda: marks_in(frame))
+            self._waits[number] = self._backlog()
+            while len(self._waits) > WAITS_MOST:
+                del self._waits[min(self._waits)]
         finally:
             self._turn.release()
+
+    def _backlog(self) -> Waits | None:
+        """What waits behind the batch now. Only for people: a batch does not fail by it."""
+        try:
+            found = [backlogs.look(path) for path in self._paths()]
+        except (PenstockError, OSError):
+            return None
+        oldest_us = min((each.oldest_us for each in found if each.due), default=0)
+        late_s = max(time.time() - oldest_us / 1e6, 0.0) if oldest_us else 0.0
+        return Waits(sum(each.due for each in found), sum(each.waiting for each in found), late_s)
+
+    def _paths(self) -> Iterator[str]:
+        for source in self._definition.sources:
+            yield from finding.queues_of(
+                finding.path_of({"path": None, "root": self._definition.root, "queue": source})
+            )
 
     def _begin(self, frame: DataFrame) -> None:
         """A batch, unless the query is being stopped: then Spark interrupts whatever is asked of it, sooner or later.
@@ -282,7 +314,12 @@ class Running:
 
     def progress(self) -> list[Progress]:
         """The last batches that had messages."""
-        return [_progress(each, self._batches.counts) for each in self.query.recentProgress if each["numInputRows"]]
+        counts, waits = self._batches.counts, self._waits
+        found = [each for each in self.query.recentProgress if each["numInputRows"]]
+        return [
+            _progress(each, counts.get(each["batchId"], Counts()), waits.get(each["batchId"]) or _reported(each))
+            for each in found
+        ]
 
 
 def _without(frame: DataFrame, known: set[str]) -> DataFrame:
@@ -291,14 +328,11 @@ def _without(frame: DataFrame, known: set[str]) -> DataFrame:
     return frame.filter(~F.col("queue").isin(*(path for path in paths if uuid_of(path) in known)))
 
 
-def _progress(each: Any, counts: Mapping[int, Counts]) -> Progress:
-    number = each["batchId"]
-    counted = counts.get(number, Counts())
+def _progress(each: Any, counted: Counts, waits: Waits) -> Progress:
     seconds = each["durationMs"].get("triggerExecution", 0) / 1000
-    waits = [_backlog(source.get("latestOffset")) for source in each["sources"]]
     messages = counted.messages or each["numInputRows"]
     return Progress(
-        batch=number,
+        batch=each["batchId"],
         messages=messages,
         put=counted.put,
         rows=counted.rows,
@@ -306,13 +340,23 @@ def _progress(each: Any, counts: Mapping[int, Counts]) -> Progress:
         dead=counted.dead,
         seconds=seconds,
         messages_s=round(messages / seconds, 1) if seconds else 0.0,
-        due=sum(each.get("due", 0) for each in waits),
-        waiting=sum(each.get("waiting", 0) for each in waits),
-        late_s=max((each.get("oldestDueMs", 0) for each in waits), default=0) / 1000,
+        due=waits.due,
+        waiting=waits.waiting,
+        late_s=round(waits.late_s, 3),
     )
 
 
-def _backlog(offset: Any) -> dict[str, Any]:
-    """What a source says of it, which Spark gives as it likes."""
-    found = msgspec.json.decode(offset) if isinstance(offset, str) else offset
+def _reported(each: Any) -> Waits:
+    """What the sources said when the batch began."""
+    said = [_offset(source.get("latestOffset")) for source in each["sources"]]
+    return Waits(
+        sum(each.get("due", 0) for each in said),
+        sum(each.get("waiting", 0) for each in said),
+        max((each.get("oldestDueMs", 0) for each in said), default=0) / 1000,
+    )
+
+
+def _offset(said: Any) -> dict[str, Any]:
+    """Spark gives it as it likes."""
+    found = msgspec.json.decode(said) if isinstance(said, str) else said
     return found if isinstance(found, dict) else {}

@@ -28,15 +28,6 @@ class Settings(msgspec.Struct, frozen=True):
     sources: list[str]
 
 
-def receiver_of(name: str) -> str:
-    """As which a pipeline claims messages; its publisher's name, too.
-
-    >>> receiver_of("orders")
-    'pipeline.orders'
-    """
-    return f"pipeline.{name}"
-
-
 class PipelinePlace(Place):
     """The folder of one pipeline."""
 

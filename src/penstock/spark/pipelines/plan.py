@@ -5,13 +5,15 @@ wrong with expressions, before anything runs. Never reads a queue.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
@@ -175,7 +177,7 @@ class Plan:
         self._of_one_row(frame, F.expr(expression), called, option)
         kind = found.schema["is"].dataType.simpleString()
         if kind != "boolean":
-            raise StepError(Mistake(f"{expression!r} is a {kind}, not true or false", called, option))
+            raise StepError(Mistake(f"{expression!r} is of type {kind}, not true or false", called, option))
         return frame.withColumn(column, F.when(F.col(T.LIVE), _guarded(F.expr(expression))))
 
     def _of_one_row(self, frame: DataFrame, value: Column, called: str, option: str) -> None:
@@ -311,6 +313,22 @@ def mistakes_of(definition: Definition, spark: SparkSession) -> list[Mistake]:
     """What Spark refuses, step by step; and tables that cannot be written in their format."""
     plan = Plan(definition)
     frame = plan.begun(spark.createDataFrame([], COLUMNS))
+    with _unlogged():
+        return _refused(spark, plan, frame, definition)
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """What Spark refuses is told by us; it would log it, too."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _refused(spark: SparkSession, plan: Plan, frame: DataFrame, definition: Definition) -> list[Mistake]:
     found = []
     for step, called in zip(definition.steps, definition.titles(), strict=True):
         tables = set(plan.tables)

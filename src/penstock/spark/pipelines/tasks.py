@@ -16,15 +16,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from penstock.codec import decode_body
+from penstock.errors import Corrupt, NotAQueue, QueueBusy, TooManyClients, WrongFormat
 from penstock.manager import QueueManager
 from penstock.scripts.calling import error_text
 from penstock.scripts.context import FollowUp, without_timer
+from penstock.scripts.store import Post
 from penstock.scripts.targets import Targets
 from penstock.spark import workers
 from penstock.spark.pipelines.calling import Answer, Function, caller_of
 from penstock.spark.pipelines.definition import ATTEMPTS
 from penstock.spark.pipelines.items import CHANGED, Changed, changed, items
 from penstock.spark.pipelines.messages import PipelineMessage
+from penstock.spark.scripting.batches import SinkLost
 from penstock.spark.scripting.results import Mark, Marks, Result, encode, encode_marks, joined
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.store.directory import read_options
@@ -51,6 +54,9 @@ _ARROW = pa.schema(
         pa.field("beside", pa.binary()),
     ]
 )
+
+# Of a sink: no message is to blame, and all wait until it is there again.
+LOST = (NotAQueue, WrongFormat, Corrupt, QueueBusy, TooManyClients, OSError, MemoryError)
 
 Beside = dict[str, list[bytes]]  # by the names of tables: rows, as Arrow has them
 encode_beside = msgspec.msgpack.Encoder().encode
@@ -134,6 +140,7 @@ class CallEach:
         self._parsed = parsed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workers.begin_task()
         clock = Clock()
         for batch in batches:
             rows = Rows(batch)
@@ -167,6 +174,7 @@ class CallGroups:
         self._parsed = parsed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workers.begin_task()
         for batch in _whole(batches, lambda each: each.column(BY).to_pylist()):
             keys, live = batch.column(BY).to_pylist(), batch.column(LIVE).to_pylist()
             start = 0
@@ -282,11 +290,20 @@ class Finish:
         if error is None:
             try:
                 now_us = Clock().wall_us()
-                posts = [post for each in sent for post in targets.posts(_follow_up(each), now_us)]
+                posts = [post for each in sent for post in self._posts(each, targets, now_us)]
                 return [Result(origins[0]["queue"], origins[0]["id"], posts=posts)] if posts else []
+            except SinkLost:
+                raise
             except Exception as refused:  # a queue that cannot take it, ever
                 error = text_of(error_text(refused))
         return [limits.failed(each["queue"], each["id"], each["attempts"], error) for each in origins]
+
+    def _posts(self, sent: dict[str, Any], targets: Targets, now_us: int) -> list[Post]:
+        follow_up = _follow_up(sent)
+        try:
+            return targets.posts(follow_up, now_us)
+        except LOST as error:
+            raise SinkLost(Path(self._root, sent["to"]), error) from error
 
     def _beside(self, batch: pa.RecordBatch, kept: list[int]) -> Beside:
         found: Beside = {}

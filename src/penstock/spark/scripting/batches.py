@@ -11,11 +11,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from penstock.errors import PenstockError, QueueFull
+from penstock.errors import PenstockError, QueueFull, QueueNotFound
 from penstock.manager import QueueManager
 from penstock.scripts.folder import DriverLock
 from penstock.scripts.outbox import Outbox
@@ -24,6 +25,7 @@ from penstock.scripts.taking import homes_of
 from penstock.scripts.targets import Targets
 from penstock.scripts.worker import RETRY_S
 from penstock.spark.finding import places_of
+from penstock.spark.scripting import logged
 from penstock.spark.scripting.batchstore import Batch, BatchStore
 from penstock.spark.scripting.place import SLOT, Place
 from penstock.spark.scripting.results import Marks, Result, decode, decode_marks, encode, joined
@@ -36,6 +38,14 @@ from penstock.timequeue.verdicts import Answered, Dead, Failed, Verdict, note
 LOOK_S = 0.5
 
 Outcomes = Callable[[int, set[str]], list[Any]]
+
+
+class SinkLost(PenstockError):
+    """A queue that messages are to be put into is gone, or cannot be opened. No message is to blame: all wait."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        why = "there is no such queue any more" if isinstance(error, FileNotFoundError) else str(error)
+        super().__init__(f"{path}: {why}; what is to be put there waits, and is put when it is there and this goes on")
 
 
 class Named(Protocol):
@@ -56,12 +66,22 @@ class Batches:
     stores = BatchStore
     what = "its script"  # that failed, for the log
 
-    def __init__(self, app: Named, place: Place, receiver: str, retry_delay: float | None, wait_s: float) -> None:
+    def __init__(
+        self,
+        app: Named,
+        place: Place,
+        receiver: str,
+        retry_delay: float | None,
+        wait_s: float,
+        *,
+        may_be_gone: bool = False,
+    ) -> None:
         self._app = app
         self._place = place
         self._receiver = receiver
         self._retry_delay = retry_delay
         self._wait_s = wait_s
+        self._may_be_gone = may_be_gone  # messages of a claim: onLostClaim=skip
         self._thread: threading.Thread | None = None
 
     def run(self, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> None:
@@ -69,7 +89,9 @@ class Batches:
         batch's serial number and without the messages of some queues; ``marked`` says by what its messages are known
         again."""
         with self._alone(), self._opened() as (store, outbox):
-            batch = self._known(store, number, marked) or self._work(store, number, outcomes, marked)
+            batch = self._known(store, number, marked) or self._work(
+                store, number, self._whole(number, outcomes, marked), marked
+            )
             self._put(store, outbox)
             self._judge([each for each in decode(batch.results) if each.queue in batch.marks])
 
@@ -82,6 +104,31 @@ class Batches:
         if last.number != number or last.marks != marks:
             raise differ(self._place.driver, f"batch {number} of Spark", marks, last)
         return last
+
+    def _whole(self, number: int, outcomes: Outcomes, marked: Callable[[], Marks]) -> Outcomes:
+        """The same, with an outcome for every message of the batch, or an error: what is missing would be acknowledged
+        with the others."""
+
+        def whole(serial: int, known: set[str]) -> list[Any]:
+            rows = outcomes(serial, known)
+            there = self._told_of(rows)
+            wanted = logged.counts(self._place.checkpoint, number)
+            if wanted is None or (self._may_be_gone and _missing(wanted, there, known)):
+                wanted = {queue: mark.count for queue, mark in marked().items()}
+            missing = _missing(wanted, there, known)
+            if missing:
+                raise PenstockError(
+                    f"{self._receiver}: batch {number}: {missing} of its {sum(wanted.values())} messages have no "
+                    f"outcome: not all that tasks came to has reached the driver. Nothing was acknowledged; start it "
+                    f"again"
+                )
+            return rows
+
+        return whole
+
+    def _told_of(self, rows: list[Any]) -> dict[str, int]:
+        """How many messages rows of outcomes are about, by the UUIDs of queues."""
+        return {queue: mark.count for queue, mark in joined(decode_marks(row["marks"]) for row in rows).items()}
 
     def put_left(self) -> None:
         """What was written down and not put: a driver was killed, or there was no room."""
@@ -144,7 +191,8 @@ class Batches:
                 self._put_later()
                 return
             if time.monotonic() >= deadline:
-                raise next(iter(outbox.stuck.values()))
+                name, error = next(iter(outbox.stuck.items()))
+                raise SinkLost(self._place.folder.root / name, error) if isinstance(error, QueueNotFound) else error
             outbox.wait(lambda: False)
         store.tidy()
 
@@ -201,6 +249,14 @@ class Batches:
         if result.reason is not None:
             return Dead(result.id, result.reason, result.error)
         return Failed(result.id, result.error, self._retry_delay, RETRY_S)
+
+
+def _missing(wanted: dict[str, int], there: dict[str, int], known: set[str]) -> int:
+    """
+    >>> _missing({"a": 3, "b": 2}, {"a": 1}, {"b"})
+    2
+    """
+    return sum(max(count - there.get(queue, 0), 0) for queue, count in wanted.items() if queue not in known)
 
 
 def following(

@@ -22,7 +22,7 @@ from penstock.scripts.store import Store
 from penstock.spark.bykeys import parts_of
 from penstock.spark.scripting import stateful
 from penstock.spark.scripting.batchstore import BatchStore
-from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place
+from penstock.spark.scripting.place import PARTS, PARTS_MAX, PIPELINE_PARTS, STATEFUL, Place, receiver_of
 from penstock.spark.scripting.stateful import STATE, decode_timers
 from penstock.spark.sessions import session
 from penstock.timequeue.arguments import BUSY_S
@@ -111,9 +111,12 @@ def move_contexts(
     *,
     spark: SparkSession | None = None,
     partitions: int | None = None,
+    pipeline: str | None = None,
 ) -> int:
     """Give the contexts that workers have stored to Spark; how many. No worker may run, and none may have left anything
     to be done: run one until the input is empty. From then on workers are refused. Killed on the way, it begins anew.
+
+    They are for ``run_scripts``, or for the step of the pipeline of this name.
     """
     if partitions is not None and not (partitions.__class__ is int and 1 <= partitions <= PARTS_MAX):
         raise Misuse(f"partitions must be a whole number from 1 to {PARTS_MAX}, not {partitions!r}")
@@ -123,7 +126,7 @@ def move_contexts(
     folder.require_no_spark()
     folder.require()
     spark = spark or session(app.name)
-    count_of = partitions or spark.sparkContext.defaultParallelism
+    count_of = partitions or (PIPELINE_PARTS if pipeline is not None else spark.sparkContext.defaultParallelism)
     with place.nobody_works(), contextlib.closing(Store(folder.store, busy_s=BUSY_S)) as store:
         if left := store.slots():
             raise Misuse(
@@ -137,6 +140,6 @@ def move_contexts(
             with contextlib.closing(BatchStore(aside.part(number), busy_s=BUSY_S)) as made:
                 mine = ((key, kept) for key, kept in store.all_contexts() if parts[key] == number)
                 made.take_in(mine, time.time_ns() // 1000)
-        aside.settle_on(PARTS, count_of, app.input, count_of)
+        aside.settle_on(PARTS, count_of, app.input if pipeline is None else receiver_of(pipeline), count_of)
         aside.take_place(place)
     return len(keys)

@@ -24,6 +24,7 @@ from penstock.timequeue.arguments import BUSY_S
 SETTINGS = "settings.json"
 FORMAT = 1
 PARTS_MAX = 10_000
+PIPELINE_PARTS = 2  # of the contexts of a pipeline's script, unless it is said
 SLOT = SLOTS_MAX  # whose outbox the driver's is: that of no worker
 PARTS = "parts"  # engines
 STATEFUL = "transformWithState"
@@ -37,6 +38,16 @@ class Settings(msgspec.Struct, frozen=True):
     engine: str
     partitions: int
     input: str
+
+    def require(self, path: Path, engine: str, partitions: int | None, input: str) -> None:
+        """That these are what is asked for."""
+        for name, given, was in (
+            ("engine", engine, self.engine),
+            ("partitions", partitions or self.partitions, self.partitions),
+            ("input", input, self.input),
+        ):
+            if given != was:
+                raise _changed(path, name, given, was)
 
 
 class Place:
@@ -108,13 +119,7 @@ class Place:
         self.folder.make()
         with self.folder.alone(BUSY_S):
             found = self.settings() or self._settled(engine, partitions or default, input)
-        for name, given, was in (
-            ("engine", engine, found.engine),
-            ("partitions", partitions or found.partitions, found.partitions),
-            ("input", input, found.input),
-        ):
-            if given != was:
-                raise _changed(self.path, name, given, was)
+        found.require(self.path, engine, partitions, input)
         return found
 
     def _settled(self, engine: str, partitions: int, input: str) -> Settings:
@@ -123,6 +128,15 @@ class Place:
         sync_directory(self.path.parent)
         replace_file(self.path / SETTINGS, json.dumps(msgspec.to_builtins(made), indent=2).encode() + b"\n")
         return made
+
+
+def receiver_of(pipeline: str) -> str:
+    """As which a pipeline claims messages, for its scripts as for all else; its publisher's name, too.
+
+    >>> receiver_of("orders")
+    'pipeline.orders'
+    """
+    return f"pipeline.{pipeline}"
 
 
 def _changed(path: Path, name: str, given: Any, was: Any) -> Misuse:

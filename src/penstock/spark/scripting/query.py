@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from penstock.errors import Misuse, PenstockError
 from penstock.scripts import App
-from penstock.scripts.folder import Folder
-from penstock.scripts.store import Store
-from penstock.spark import bykeys
+from penstock.spark import bykeys, finding
+from penstock.spark import options as O
 from penstock.spark.collected import collected
 from penstock.spark.schema import BY_KEYS, PART, SAID
 from penstock.spark.scripting import stateful
@@ -25,8 +24,9 @@ from penstock.spark.scripting.place import PARTS, PARTS_MAX, STATEFUL, Place, Se
 from penstock.spark.scripting.results import Mark, Marks, decode_marks, decode_worked, joined, uuid_of
 from penstock.spark.scripting.rows import COLUMNS
 from penstock.spark.scripting.tasks import OUTPUT, Marker, Task, TaskOfRows
+from penstock.spark.scripting.whose import refuse_those_of_workers
 from penstock.spark.sessions import session
-from penstock.timequeue.arguments import BUSY_S, check_seconds
+from penstock.timequeue.arguments import check_seconds
 
 MAX_ROWS = 100_000
 WAIT_S = 30.0
@@ -61,17 +61,19 @@ def run_scripts(
     wait_s = check_seconds("wait", wait)
     place = Place(root, app.name)
     place.folder.require_root()
+    receiver = f"scripts.{app.name}"
+    given = {"root": str(place.folder.root), "queue": app.input, "receiver": receiver, "maxRows": max_rows, **options}
+    parsed = O.parse({name: str(value) for name, value in given.items() if value is not None}, O.STREAM)
+    finding.path_of(parsed)
     spark = spark or session(app.name)
     settings = settled(place, engine, partitions, app.input, spark.sparkContext.defaultParallelism)
-    receiver = f"scripts.{app.name}"
-    batches = Batches(app, place, receiver, delay_s, wait_s)
+    skip = parsed["onLostClaim"] == "skip"
+    batches = Batches(app, place, receiver, delay_s, wait_s, may_be_gone=skip)
     batches.put_left()
-    given = {"root": str(place.folder.root), "queue": app.input, "receiver": receiver, "maxRows": max_rows, **options}
     stream = spark.readStream.format("penstock").options(**given)
     if engine == PARTS:
         # Each of the source's partitions is one part of the keys, whose task does what there is to do, where it reads.
         rows = stream.schema(BY_KEYS).option("partitions", settings.partitions).load().where(F.col(SAID).isNotNull())
-        skip = str({name.lower(): value for name, value in options.items()}.get("onlostclaim")).lower() == "skip"
         made = _in_parts(app, place, settings, rows, batches, fail_if_gone=not skip)
     else:
         made = _stateful(app, place, stream.schema(COLUMNS).load(), batches)
@@ -82,20 +84,8 @@ def run_scripts(
 def settled(place: Place, engine: str, partitions: int | None, input: str, cores: int) -> Settings:
     """How the contexts of an app are kept, from the first time on."""
     with contextlib.nullcontext() if place.folder.is_on_spark else place.nobody_works():
-        _refuse_contexts_of_workers(place.folder)
+        refuse_those_of_workers(place.folder)
         return place.settle_on(engine, partitions, input, cores)
-
-
-def _refuse_contexts_of_workers(folder: Folder) -> None:
-    """Two places with contexts of one app would each have half of the truth."""
-    if folder.store.exists() and not folder.is_on_spark:
-        with contextlib.closing(Store(folder.store, busy_s=BUSY_S, read_only=True)) as store:
-            count = store.count() + len(store.slots())
-        if count:
-            raise Misuse(
-                f"{folder.store}: workers have stored contexts here; move them to Spark first: "
-                f"penstock.spark.move_contexts(app, root)"
-            )
 
 
 # ---------------------------------------------------------------- contexts in parts of ours
