@@ -40,8 +40,19 @@ def test_a_part_is_what_it_is_of_the_whole(count: int) -> None:
         assert packing.unpack(data, count, first, end) == part, (first, end)
 
 
+def block(data: bytes) -> bytes:
+    return packing.BLOCK_HEAD.pack(len(data)) + data
+
+
+def test_what_is_written_is_what_the_format_says() -> None:
+    rows = array("Q", [7, 1, 64, 5, 0, 8, 2, 128, 5, 0, 9, 3, 192, 5, 0, 10, 4, 255, 5, 0])
+    said = b"\x00\x0f\x0e\x02\x80\x01\x0a", b"\x00\x07\x02\x02\x80\x01", b"\x01\x04\x01"
+    assert packing.pack(rows) == block(b"".join(said))
+    assert packing.unpack(block(b"".join(said)), 4, 0, 4) == rows
+
+
 def test_messages_that_were_put_in_a_row_take_few_bytes() -> None:
-    assert len(packing.pack(_lined_up(10_000))) < 10_000 * 5.1
+    assert len(packing.pack(_lined_up(10_000))) < 200
 
 
 @pytest.mark.parametrize("count", [1, 4096, 5000])
@@ -57,6 +68,13 @@ def test_bytes_that_are_no_references_are_refused(count: int) -> None:
         (data[: head - 1], count),
         (packing.BLOCK_HEAD.pack(1 << 60) + data[head:], count),
         (data[:head] + b"\x80" * (len(data) - head), count),
+        (block(b"\x81\x80\x04"), 1),  # more than there are
+        (block(b"\x00\x00"), 1),  # which words? None
+        (block(b"\x00\x20\x02"), 1),  # a sixth one
+        (block(b"\x00\x01"), 1),
+        (block(b"\x00"), 1),
+        (block(b"\x00\x01" + 10 * b"\xff" + b"\x01"), 1),
+        (block(b"\x00\x01\x02\x00"), 1),  # something behind them
     ]
     for each, number in wrong:
         with pytest.raises(packing.Unreadable):

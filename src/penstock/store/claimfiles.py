@@ -31,7 +31,7 @@ TIMEOUT = "timeout"
 IDENTITY = "identity"
 VERDICTS = ".verdicts"
 
-MAGIC = 0x314D4C434B545350  # "PSTKCLM1"
+MAGIC = 0x324D4C434B545350  # "PSTKCLM2"
 HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
 
