@@ -108,10 +108,16 @@ def running_java(name: str, *, master: str, settings: dict[str, str]) -> Iterato
         java = RunningJava(session(name, master=master, **{JAVA_OPTIONS: NO_STACK}, **settings))
     except PySparkException as error:
         raise SparkFailed(f"Spark does not start: {reason_of(error)}") from error
+    # Who waits there for what Java adds up hears first that it is gone, and would print the stack of that.
+    java.spark.sparkContext._accumulatorServer.handle_error = _say_nothing
     try:
         yield java
     finally:
         java.stop()
+
+
+def _say_nothing(_request: object, _address: object) -> None:
+    """Of a connection to Java that is gone, as below."""
 
 
 def _is_no_stack(record: logging.LogRecord) -> bool:
