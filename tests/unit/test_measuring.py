@@ -170,6 +170,24 @@ def test_recent_service_times_are_a_mean_in_which_the_latest_count_most() -> Non
     assert 1 <= slot.page()[L.T_SERVICE_RECENT_US] <= 4, "never 0, which would mean that nothing is known"
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 300])
+@pytest.mark.parametrize("took_us", [0, 3, 900, 5_000_000])
+@pytest.mark.parametrize("recent_us", [0, 1, 1_000])
+def test_messages_that_are_alike_are_measured_together_as_one_by_one(recent_us: int, took_us: int, count: int) -> None:
+    pages = []
+    for together in (True, False):
+        slot = Slot()
+        slot.kernel.words.raw(slot.kernel.get(L.H_STATS_AT) + L.T_SERVICE_RECENT_US, recent_us)
+        slot.describe(enqueued_us=1, deliver_us=1, attempt_us=5_000, attempts=1)
+        if together:
+            slot.kernel.measuring.done(5_000, 5_000 + took_us, count)
+        else:
+            for _ in range(count):
+                slot.kernel.measuring.acknowledged(slot.at, 5_000 + took_us)
+        pages.append(slot.page())
+    assert pages[0] == pages[1]
+
+
 def test_nothing_is_kept_where_that_is_turned_off() -> None:
     slot = Slot()
     slot.kernel.measuring.keeping = False

@@ -4,6 +4,7 @@ import random
 import pytest
 
 from penstock.store import layout as L
+from penstock.store.kernel import Kernel
 from penstock.store.ring import GAPS_TRIED_MAX
 from tests.unit.kernels import small_kernel
 
@@ -29,6 +30,33 @@ class Model:
         return [b[0] - a[0] - a[1] for a, b in itertools.pairwise(edges)]
 
 
+def run(kernel: Kernel, slot: int, most: int, model: Model) -> list[int]:
+    """Slots that follow each other in the ring, none behind the cursor."""
+    found = [slot]
+    while len(found) < most and found[-1] != kernel.get(L.H_CURSOR) and kernel.ring.after(found[-1]) in model.used:
+        found.append(kernel.ring.after(found[-1]))
+    return found
+
+
+def ring_of(kernel: Kernel) -> list[int]:
+    found = [1]
+    while (slot := kernel.ring.after(found[-1])) != 1:
+        found.append(slot)
+    assert [kernel.ring.before(slot) for slot in found] == [found[-1], *found[:-1]]
+    return found
+
+
+def listed_gaps(kernel: Kernel) -> set[int]:
+    found: list[int] = []
+    slot = kernel.get(L.H_GAPS) & L.MASK32
+    while slot:
+        assert slot not in found
+        found.append(slot)
+        slot = kernel.field(slot, L.S_GAP) & L.MASK32
+    assert kernel.get(L.H_GAPS) >> 32 == (found[-1] if found else 0)
+    return set(found)
+
+
 @pytest.mark.parametrize("file_units", [(64,), (20, 20, 20), (7, 50)])
 def test_records_never_overlap_and_a_gap_that_fits_is_found(file_units: tuple[int, ...]) -> None:
     seed = random.randrange(2**32)
@@ -47,11 +75,20 @@ def test_records_never_overlap_and_a_gap_that_fits_is_found(file_units: tuple[in
                 kernel.ring.take(slot, units)
                 model.take(slot, kernel.ring.start(slot), units)
         elif model.used:
-            slot = rng.choice(list(model.used))
-            kernel.ring.free(slot)
-            del model.used[slot]
-            free.append(slot)
+            slots = run(kernel, rng.choice(list(model.used)), rng.choice((1, 1, 2, 5)), model)
+            if len(slots) == 1:
+                kernel.ring.free(slots[0])
+            else:
+                for slot in slots:
+                    kernel.ring.part(slot)
+                kernel.ring.free_run(slots[0], slots[-1], sum(model.used[slot][1] for slot in slots))
+            for slot in slots:
+                del model.used[slot]
+                free.append(slot)
         kernel.commit()
+        assert listed_gaps(kernel) == {slot for slot in ring_of(kernel) if kernel.ring.gap(slot)} - {
+            kernel.get(L.H_CURSOR)
+        }
         assert kernel.get(L.H_USED_UNITS) == sum(units for _, units in model.used.values())
 
 

@@ -30,6 +30,8 @@ class Claiming:
         self.kernel = kernel
         self.words = kernel.words
         self.order = kernel.order
+        self.ring = kernel.ring
+        self.measuring = kernel.measuring
         self.slots_at = kernel.slots_at
         self.slots = kernel.slots
         self.names_at = kernel.get(L.H_NAMES_AT)
@@ -39,6 +41,14 @@ class Claiming:
         self.late = False  # whether ``take`` stopped before a message that was put too late
         self.last_us = 0  # delivery time and number of the message that ``count_due`` counted last
         self.last_number = 0
+        # Slots that follow each other in the ring and are about to leave it together; 0: none.
+        self.run_first = 0
+        self.run_last = 0
+        self.run_units = 0
+        # Messages that are measured together: put, for a time, and (acknowledged) delivered at the same.
+        self.alike = 0
+        self.alike_deliver_us = 0
+        self.alike_us = 0
 
     # ------------------------------------------------------------ receivers
 
@@ -235,36 +245,80 @@ class Claiming:
         together, so that each costs its own words and no other's. Afterwards ``more`` is whether it may go on."""
         which = self.kernel.list_of(slot)
         rival = self._rival(which, due_us)
+        comes_next = which < L.LIST_TIMED and rival == 0
+        owner = self.owner(entry)
         first = index
         begun = index  # where this transaction began
         last = self.last(entry)
+        behind = 0  # the link back of the last one that was marked
+        self.alike = 0
         while slot != 0 and index < end:
-            if index > first and (self.kernel.is_classed(slot) or not self._is_next(slot, which, rival, due_us)):
+            if index > first and (
+                self.kernel.is_classed(slot) or not (comes_next or self._is_next(slot, which, rival, due_us))
+            ):
                 break
-            if self.kernel.number(slot) >= below:
+            at = self.slots_at + slot * L.SLOT_WORDS
+            number = self.words.load(at + L.S_WORD) >> L.NUMBER_SHIFT
+            if number >= below:
                 self.late = True
                 self.more = False
                 break
-            at = self.slots_at + slot * L.SLOT_WORDS
-            units = self.words.load(at + L.S_PLACE) & L.PLACE_MASK
+            place = self.words.load(at + L.S_PLACE)
+            units = place & L.PLACE_MASK
             if self.used_units + units > room_units and not (empty and index == first):
                 self.more = False
                 break
-            self._mark(slot, last if index > begun else 0, now_us, entry, claim)
-            self.row(rows, index, slot)
+            if index > begun:
+                self.words.raw(self.slots_at + last * L.SLOT_WORDS + L.S_CHAIN, slot | behind)
+                behind = last << 32
+            else:
+                behind = 0
+            info = self.words.load(at + L.S_INFO)
+            deliver_us = self.words.load(at + L.S_DELIVER_US)
+            if info >> L.ATTEMPTS_SHIFT != 0:
+                self.measuring.delivered(at, now_us)
+            else:
+                self._delivered(deliver_us, self.words.load(at + L.S_ENQUEUED_US), now_us)
+            info += L.ATTEMPT_ONE
+            self.words.put(at + L.S_ATTEMPT_US, now_us)
+            self.words.put(at + L.S_INFO, info)
+            # Raw, as its chain: they mean nothing for a slot that waits, which this one is again if we don't commit.
+            self.words.raw(at + L.S_OWNER, owner)
+            self.words.raw(at + L.S_LEASE_US, claim)
+            self.words.put(at + L.S_WORD, self.kernel.word_of(slot, number, L.STATE_CLAIMED))
+            to = index * _ROW
+            rows[to + _SLOT] = slot
+            rows[to + _NUMBER] = number
+            rows[to + _PLACE] = place
+            rows[to + _DELIVER_US] = deliver_us
+            rows[to + _INFO] = info
             self.used_units += units
             last = slot
             slot = self.words.load(at + L.S_LINKS) & L.MASK32
             index += 1
-            if self.kernel.spilled(last):
+            if (info >> L.FLAGS_SHIFT) & L.FLAG_SPILLED:
                 self.more = False
                 break
             if not self.words.room():
-                self._took(which, slot, rows[begun * _ROW + _SLOT], last, entry, claim, index - begun)
+                self._took(which, slot, rows[begun * _ROW + _SLOT], last, behind, entry, claim, index - begun)
                 begun = index
         if index > begun:
-            self._took(which, slot, rows[begun * _ROW + _SLOT], last, entry, claim, index - begun)
+            self._took(which, slot, rows[begun * _ROW + _SLOT], last, behind, entry, claim, index - begun)
+        self._measure_delivered(now_us)
         return index - first
+
+    def _delivered(self, deliver_us: int, enqueued_us: int, now_us: int) -> None:
+        """For the first time: measured with others of its kind, which often come one behind the other."""
+        if self.alike != 0 and (deliver_us != self.alike_deliver_us or enqueued_us != self.alike_us):
+            self._measure_delivered(now_us)
+        self.alike_deliver_us = deliver_us
+        self.alike_us = enqueued_us
+        self.alike += 1
+
+    def _measure_delivered(self, now_us: int) -> None:
+        if self.alike != 0:
+            self.measuring.first_delivered(self.alike_deliver_us, self.alike_us, now_us, self.alike)
+        self.alike = 0
 
     def _rival(self, which: int, now_us: int) -> int:
         """The first of the other list of this priority, if it is due."""
@@ -280,24 +334,12 @@ class Claiming:
             return rival == 0 or not self._is_earlier(rival, slot)
         return self.kernel.field(slot, L.S_DELIVER_US) <= now_us and (rival == 0 or self._is_earlier(slot, rival))
 
-    def _mark(self, slot: int, before: int, now_us: int, entry: int, claim: int) -> None:
-        """A message is claimed, behind ``before`` if that was in the same transaction."""
-        at = self.slots_at + slot * L.SLOT_WORDS
-        self.kernel.measuring.delivered(at, now_us)
-        self.words.put(at + L.S_ATTEMPT_US, now_us)
-        self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
-        # Raw: owner, claim and chain mean nothing for a slot that waits, which this one is again if we don't commit.
-        self.words.raw(at + L.S_OWNER, self.owner(entry))
-        self.words.raw(at + L.S_LEASE_US, claim)
-        self.words.raw(at + L.S_CHAIN, before << 32)
-        if before:
-            chain = self.slots_at + before * L.SLOT_WORDS + L.S_CHAIN
-            self.words.raw(chain, (self.words.load(chain) >> 32 << 32) | slot)
-        self.kernel._set_word(slot, self.kernel.number(slot), L.STATE_CLAIMED)
-
-    def _took(self, which: int, head: int, first: int, last: int, entry: int, claim: int, count: int) -> None:
-        """So many, from ``first`` to ``last``, were marked, and ``head`` is behind them: they change from the list to
-        the chain, and are committed with that."""
+    def _took(
+        self, which: int, head: int, first: int, last: int, link: int, entry: int, claim: int, count: int
+    ) -> None:
+        """So many, from ``first`` to ``last``, whose ``link`` is back to the one before it, were marked, and ``head``
+        is behind them: they change from the list to the chain, and are committed with that."""
+        self.words.raw(self.slots_at + last * L.SLOT_WORDS + L.S_CHAIN, link)
         chain = self._at(entry) + L.N_CHAIN
         ends = self.words.load(chain)
         behind = ends >> 32
@@ -485,19 +527,58 @@ class Claiming:
         file: see ``ack_spilled``."""
         count = 0
         begun = 0  # where this transaction began
+        self.run_last = 0
+        self.alike = 0
         slot = self.first(entry)
         while count < most and slot != 0 and self.claim_of(slot) <= claim and not self.kernel.spilled(slot):
             following = self.after(slot)
-            self.kernel.measuring.acknowledged(self.slots_at + slot * L.SLOT_WORDS, now_us)
+            self._served(self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_ATTEMPT_US), now_us)
             self.kernel._give_up(slot)
-            self.kernel._vacate(slot, 0)
+            if self.kernel._empty(slot, 0):
+                self._free(slot)
             slot = following
             count += 1
             if not self.words.room():
+                self._free_run()
                 self._acked(entry, slot, count - begun)
                 begun = count
+        self._free_run()
+        self._measure_served(now_us)
         self._acked(entry, slot, count - begun)
         return count
+
+    def _served(self, attempt_us: int, now_us: int) -> None:
+        """Measured with others of its kind."""
+        if self.alike != 0 and attempt_us != self.alike_us:
+            self._measure_served(now_us)
+        self.alike_us = attempt_us
+        self.alike += 1
+
+    def _measure_served(self, now_us: int) -> None:
+        if self.alike != 0:
+            self.measuring.done(self.alike_us, now_us, self.alike)
+        self.alike = 0
+
+    def _free(self, slot: int) -> None:
+        """As ``Kernel._free``, together with those before it that it follows in the ring."""
+        last = self.run_last
+        if last != 0 and (self.ring.after(last) != slot or last == self.words.load(L.H_CURSOR)):
+            self._free_run()
+            last = 0
+        self.ring.part(slot)
+        if last == 0:
+            self.run_first = slot
+            self.run_units = 0
+            last = self.words.load(L.H_VACANT)
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, last)
+        self.run_last = slot
+        self.run_units += self.ring.units(slot)
+
+    def _free_run(self) -> None:
+        if self.run_last != 0:
+            self.ring.free_run(self.run_first, self.run_last, self.run_units)
+            self.words.put(L.H_VACANT, self.run_last)
+        self.run_last = 0
 
     def _acked(self, entry: int, first: int, count: int) -> None:
         """So many are gone from the front of the chain, and ``first`` is behind them. Committed with that."""

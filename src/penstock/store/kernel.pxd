@@ -119,6 +119,7 @@ cdef class Kernel:
     cdef void _put_off(self, u64 slot, u64 deliver_us) noexcept
     cpdef int count(self, u64 statistic, long long delta) except -1
     cdef void _vacate(self, u64 slot, u64 spilled_bytes) noexcept
+    cdef bint _empty(self, u64 slot, u64 spilled_bytes) noexcept
     cdef void _free(self, u64 slot) noexcept
     cdef u64 _client(self, u64 client) noexcept
     cdef void _set_chain(self, u64 slot, u64 ahead, u64 behind) noexcept

@@ -583,12 +583,17 @@ class Kernel:
 
     def _vacate(self, slot: int, spilled_bytes: int) -> None:
         """A message is gone. Its room is free, now or after the next index sync."""
-        self._set_word(slot, self.number(slot), L.STATE_VACANT)
-        if self.retained.must_keep(slot):
-            self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, spilled_bytes)  # nobody leases it now
-            self.retained.keep(slot)
-        else:
+        if self._empty(slot, spilled_bytes):
             self._free(slot)
+
+    def _empty(self, slot: int, spilled_bytes: int) -> bool:
+        """A message is gone; whether its room can be given away now."""
+        self._set_word(slot, self.number(slot), L.STATE_VACANT)
+        if not self.retained.must_keep(slot):
+            return True
+        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, spilled_bytes)  # nobody leases it now
+        self.retained.keep(slot)
+        return False
 
     def _free(self, slot: int) -> None:
         self.ring.free(slot)

@@ -22,12 +22,14 @@ cdef class Measuring:
     cdef u64 at
     cdef public bint keeping
 
-    @cython.locals(deliver_us=u64, enqueued_us=u64)
+    @cython.locals(deliver_us=u64)
     cpdef void delivered(self, u64 at, u64 now_us) noexcept
-    @cython.locals(attempt_us=u64, took_us=u64, recent_us=u64)
+    cdef void first_delivered(self, u64 deliver_us, u64 enqueued_us, u64 now_us, u64 count) noexcept
     cpdef void acknowledged(self, u64 at, u64 now_us) noexcept
+    @cython.locals(took_us=u64, recent_us=u64, before_us=u64)
+    cpdef void done(self, u64 attempt_us, u64 now_us, u64 count) noexcept
     @cython.locals(took_us=u64, bucket=u64)
-    cdef void _add(self, u64 span, u64 since_us, u64 now_us) noexcept
+    cdef void _add(self, u64 span, u64 since_us, u64 now_us, u64 count) noexcept
     cpdef bint is_tick(self, u64 now_us) noexcept
     @cython.locals(before_us=u64, count=u64, before=u64, more=u64, at=u64, rate=u64, window=u64)
     cpdef int advance(self, u64 now_us, u64 boot_us) except -1

@@ -1,8 +1,8 @@
 """Owns what the statistics page knows beside counts: how long things took, and how often they happened lately.
 
 Called by the holder of the queue's lock, for every message: so all of it is a few loads and raw stores. Nothing here is
-journaled, and nothing is decided by it: a kill, or a transaction that is undone, may leave one message counted that was
-not delivered, or missing. Never reads the clock: times come as arguments.
+journaled, and nothing is decided by it: a kill, or a transaction that is undone, may leave messages of one transaction
+counted that were not delivered, or missing. Never reads the clock: times come as arguments.
 """
 
 import math
@@ -68,31 +68,42 @@ class Measuring:
         if self.words.load(at + L.S_INFO) >> L.ATTEMPTS_SHIFT != 0:
             # One that came back without a delay has been due all the time: its lateness is counted.
             if deliver_us > self.words.load(at + L.S_ATTEMPT_US):
-                self._add(L.T_LATENESS, deliver_us, now_us)
+                self._add(L.T_LATENESS, deliver_us, now_us, 1)
             return
-        enqueued_us = self.words.load(at + L.S_ENQUEUED_US)
-        if enqueued_us != 0:
-            self._add(L.T_WAITING, enqueued_us, now_us)
-            self._add(L.T_LATENESS, deliver_us if deliver_us > enqueued_us else enqueued_us, now_us)
+        self.first_delivered(deliver_us, self.words.load(at + L.S_ENQUEUED_US), now_us, 1)
+
+    def first_delivered(self, deliver_us: int, enqueued_us: int, now_us: int, count: int) -> None:
+        """So many that were put at one time, for one time, are delivered for the first time."""
+        if self.keeping and enqueued_us != 0:
+            self._add(L.T_WAITING, enqueued_us, now_us, count)
+            self._add(L.T_LATENESS, deliver_us if deliver_us > enqueued_us else enqueued_us, now_us, count)
 
     def acknowledged(self, at: int, now_us: int) -> None:
         """A message that is with a receiver, its slot at this word, is done."""
-        attempt_us = self.words.load(at + L.S_ATTEMPT_US)
-        if not self.keeping or attempt_us == 0:
+        self.done(self.words.load(at + L.S_ATTEMPT_US), now_us, 1)
+
+    def done(self, attempt_us: int, now_us: int, count: int) -> None:
+        """So many that were delivered at one time are done."""
+        if not self.keeping or attempt_us == 0 or count == 0:
             return
-        self._add(L.T_SERVICE, attempt_us, now_us)
+        self._add(L.T_SERVICE, attempt_us, now_us, count)
         took_us = now_us - attempt_us if now_us > attempt_us else 0
         recent_us = self.words.load(self.at + L.T_SERVICE_RECENT_US)
-        if recent_us != 0:
-            took_us = ((RECENT_SHARE - 1) * recent_us + took_us + RECENT_SHARE // 2) // RECENT_SHARE
-        self.words.raw(self.at + L.T_SERVICE_RECENT_US, took_us if took_us != 0 else 1)  # 0: nothing is known
+        if recent_us == 0:
+            recent_us = took_us
+            count -= 1
+        while count > 0:
+            before_us = recent_us
+            recent_us = ((RECENT_SHARE - 1) * before_us + took_us + RECENT_SHARE // 2) // RECENT_SHARE
+            count = count - 1 if recent_us != before_us else 0
+        self.words.raw(self.at + L.T_SERVICE_RECENT_US, recent_us if recent_us != 0 else 1)  # 0: nothing is known
 
-    def _add(self, span: int, since_us: int, now_us: int) -> None:
+    def _add(self, span: int, since_us: int, now_us: int, count: int) -> None:
         took_us = now_us - since_us if now_us > since_us else 0  # the wall clock may have been set back
         at = self.at + span
         bucket = at + L.SPAN_BUCKETS + bucket_of(took_us)
-        self.words.raw(bucket, self.words.load(bucket) + 1)
-        self.words.raw(at + L.SPAN_SUM_US, (self.words.load(at + L.SPAN_SUM_US) + took_us) & L.MASK64)
+        self.words.raw(bucket, self.words.load(bucket) + count)
+        self.words.raw(at + L.SPAN_SUM_US, (self.words.load(at + L.SPAN_SUM_US) + took_us * count) & L.MASK64)
         if took_us > self.words.load(at + L.SPAN_MAX_US):
             self.words.raw(at + L.SPAN_MAX_US, took_us)
 

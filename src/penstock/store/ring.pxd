@@ -19,6 +19,8 @@ cdef class Ring:
     cpdef bint fits(self, u64 units) noexcept
     cpdef void take(self, u64 slot, u64 units) noexcept
     cpdef void free(self, u64 slot) noexcept
+    cpdef void part(self, u64 slot) noexcept
+    cpdef void free_run(self, u64 first, u64 last, u64 units) noexcept
     cdef void _rotate(self, u64 last) noexcept
     cdef void _add_gap(self, u64 slot) noexcept
     cdef void _drop_gap(self, u64 slot) noexcept

@@ -77,21 +77,29 @@ class Ring:
 
     def free(self, slot: int) -> None:
         """Take a slot out of the ring; its room joins the gap behind the slot before it."""
-        before = self.before(slot)
-        following = self.after(slot)
+        self.part(slot)
+        self.free_run(slot, slot, self.units(slot))
+
+    def part(self, slot: int) -> None:
+        """A slot that is about to be freed: the gap behind it is none of its own any more."""
+        if self.gap(slot) > 0 and slot != self.words.load(L.H_CURSOR):
+            self._drop_gap(slot)
+
+    def free_run(self, first: int, last: int, units: int) -> None:
+        """Take slots out of the ring that follow each other there, all of them parted; together they have so many
+        units. The cursor is not between them, but may be the last."""
+        before = self.before(first)
+        following = self.after(last)
         cursor = self.words.load(L.H_CURSOR)
-        if slot == cursor:
+        if last == cursor:
             if self.gap(before) > 0:
                 self._drop_gap(before)
             self.words.put(L.H_CURSOR, before)
-        else:
-            if self.gap(slot) > 0:
-                self._drop_gap(slot)
-            if before != cursor and self.gap(before) == 0:
-                self._add_gap(before)
+        elif before != cursor and self.gap(before) == 0:
+            self._add_gap(before)
         self._set_after(before, following)
         self._set_before(following, before)
-        self.words.add(L.H_USED_UNITS, -self.units(slot))
+        self.words.add(L.H_USED_UNITS, -units)
 
     def resize(self, total_units: int) -> None:
         """The last data file ends elsewhere: the gap behind the last record is larger, smaller or gone."""

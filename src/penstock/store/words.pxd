@@ -26,7 +26,7 @@ cdef class Words:
         return self.start[index]
 
     cpdef void raw(self, unsigned long long index, unsigned long long value) noexcept
-    cdef void _tell(self, unsigned long long index, unsigned long long value) noexcept
+    cdef void _told(self, unsigned long long index, unsigned long long value) noexcept
     cpdef void put(self, unsigned long long index, unsigned long long value) noexcept
     @cython.locals(at="unsigned long long")
     cdef bint _is_noted(self, unsigned long long index) noexcept

@@ -61,18 +61,23 @@ class Words:
 
     def raw(self, index: int, value: int) -> None:
         """The only store into a mapping: volatile in C, an item of a word view in Python; never torn or reordered."""
-        if rig.watching:
-            self._tell(index, value)
-        if index >= self.size:
-            self.bad = index + 1
-            return
-        if cython.compiled:
+        if rig.watching or index >= self.size:
+            self._told(index, value)
+        elif cython.compiled:
             self.start[index] = value
         else:
             self.view[index] = value
 
-    def _tell(self, index: int, value: int) -> None:
-        rig.store(self.path, index, value)
+    def _told(self, index: int, value: int) -> None:
+        """Apart, so that what is left of ``raw`` goes into its callers."""
+        if rig.watching:
+            rig.store(self.path, index, value)
+        if index >= self.size:
+            self.bad = index + 1
+        elif cython.compiled:
+            self.start[index] = value
+        else:
+            self.view[index] = value
 
     def put(self, index: int, value: int) -> None:
         """Store as part of the transaction: undone unless ``commit`` is reached."""

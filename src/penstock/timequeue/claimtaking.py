@@ -19,6 +19,8 @@ UNITS_MOST = 1 << 62
 
 Rows: TypeAlias = "array[int]"  # REFERENCE_WORDS words for each message: see store/gather.py
 
+_ROOM: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * CLAIMED_A_TURN_MAX))
+
 
 class Taking:
     """For one claim of a receiver: its entry in the kernel, and how it takes its turns."""
@@ -82,7 +84,7 @@ class Taking:
 
     def _collect_by(
         self,
-        take: Callable[..., tuple[Rows, int, bool]],
+        take: Callable[..., tuple[int, int, bool]],
         rows: Rows,
         number: int,
         most_rows: int,
@@ -94,46 +96,46 @@ class Taking:
         while more and len(rows) < most_rows * REFERENCE_WORDS:
             most = min(most_rows - len(rows) // REFERENCE_WORDS, CLAIMED_A_TURN_MAX)
             empty = self._at_least_one and not rows
-            part, used_bytes, more = self._turn(take, selection, number, most, room_bytes, empty)
-            rows.extend(part)
+            first = len(rows)
+            rows.extend(_ROOM[: most * REFERENCE_WORDS])
+            with memoryview(rows) as whole, whole[first:] as part:
+                count, used_bytes, more = self._turn(take, part, selection, number, most, room_bytes, empty)
+            del rows[first + count * REFERENCE_WORDS :]
             room_bytes = max(room_bytes - used_bytes, 0)
         return room_bytes
 
     def _take_first(
-        self, selection: Selection | None, number: int, most: int, room_bytes: int, empty: bool
-    ) -> tuple[Rows, int, bool]:
-        """One turn's worth: the references, their bytes on disk, and whether there may be more."""
-        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * most))
+        self, part: memoryview, selection: Selection | None, number: int, most: int, room_bytes: int, empty: bool
+    ) -> tuple[int, int, bool]:
+        """One turn's worth: how many references, their bytes on disk, and whether there may be more."""
         now_us = self._client.clock.wall_us()
         due_us, below = (now_us, ANY_NUMBER) if selection is None else (selection.due_us(now_us), selection.below)
         room = room_bytes // L.UNIT_BYTES
         count = self._claiming.take(part, most, room, empty, now_us, self._entry, number, due_us, below)
-        del part[count * REFERENCE_WORDS :]
-        used_bytes, spilled = self._used(part)
-        return part, used_bytes, count == most or spilled
+        used_bytes, spilled = self._used(part, count)
+        return count, used_bytes, count == most or spilled
 
     def _take_chosen(
-        self, selection: Selection, number: int, most: int, room_bytes: int, empty: bool
-    ) -> tuple[Rows, int, bool]:
+        self, part: memoryview, selection: Selection, number: int, most: int, room_bytes: int, empty: bool
+    ) -> tuple[int, int, bool]:
         """The same, of what a selection has found."""
         first = selection.taken
         end = first + min(most, selection.count - first)
-        part: Rows = array("Q", bytes(L.WORD_BYTES * REFERENCE_WORDS * (end - first)))
         now_us = self._client.clock.wall_us()
         room = room_bytes // L.UNIT_BYTES
         chosen = selection.found
         count = self._claiming.take_chosen(chosen, first, end, part, room, empty, now_us, self._entry, number)
         looked = selection.taken = self._claiming.looked
-        del part[count * REFERENCE_WORDS :]
-        used_bytes, spilled = self._used(part)
-        return part, used_bytes, looked < selection.count and (looked == end or spilled)
+        used_bytes, spilled = self._used(part, count)
+        return count, used_bytes, looked < selection.count and (looked == end or spilled)
 
-    def _used(self, part: Rows) -> tuple[int, bool]:
+    def _used(self, part: memoryview, count: int) -> tuple[int, bool]:
         """Bytes on disk of what was taken last, and whether the last message has a file, which is counted here."""
         used_bytes = self._claiming.used_units * L.UNIT_BYTES
-        spilled = bool(part) and bool(part[-REFERENCE_WORDS + F_INFO] >> L.FLAGS_SHIFT & L.FLAG_SPILLED)
+        last = (count - 1) * REFERENCE_WORDS
+        spilled = count > 0 and bool(part[last + F_INFO] >> L.FLAGS_SHIFT & L.FLAG_SPILLED)
         if spilled:
-            used_bytes += spilled_bytes(self._client, part[-REFERENCE_WORDS])
+            used_bytes += spilled_bytes(self._client, part[last])
         return used_bytes, spilled
 
 
