@@ -3,7 +3,7 @@ from penstock.store cimport layout as L
 from penstock.store.kernel cimport Kernel
 from penstock.store.measuring cimport Measuring
 from penstock.store.order cimport Order
-from penstock.store.ring cimport Ring
+from penstock.store.vacating cimport Vacating
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
@@ -20,8 +20,8 @@ cdef class Claiming:
     cdef readonly Kernel kernel
     cdef Words words
     cdef Order order
-    cdef Ring ring
     cdef Measuring measuring
+    cdef Vacating vacating
     cdef u64 slots_at
     cdef u64 slots
     cdef u64 names_at
@@ -31,12 +31,6 @@ cdef class Claiming:
     cdef readonly bint late
     cdef readonly u64 last_us
     cdef readonly u64 last_number
-    cdef u64 run_first
-    cdef u64 run_last
-    cdef u64 run_units
-    cdef u64 alike
-    cdef u64 alike_deliver_us
-    cdef u64 alike_us
 
     cpdef u64 word(self, u64 entry, u64 word) noexcept
     @cython.locals(at=u64, epoch=u64)
@@ -66,8 +60,6 @@ cdef class Claiming:
     @cython.locals(other=u64, slot=u64)
     cdef u64 _rival(self, u64 which, u64 now_us) noexcept
     cdef bint _is_next(self, u64 slot, u64 which, u64 rival, u64 now_us) noexcept
-    cdef void _delivered(self, u64 deliver_us, u64 enqueued_us, u64 now_us) noexcept
-    cdef void _measure_delivered(self, u64 now_us) noexcept
     @cython.locals(chain=u64, ends=u64, behind=u64)
     cdef int _took(self, u64 which, u64 head, u64 first, u64 last, u64 link, u64 entry, u64 claim,
                    u64 count) except -1
@@ -97,11 +89,6 @@ cdef class Claiming:
     cdef void _attach(self, u64 slot, u64 entry, u64 claim) noexcept
     @cython.locals(count=u64, begun=u64, slot=u64, following=u64)
     cpdef u64 ack(self, u64 entry, u64 claim, u64 most, u64 now_us) except? 0
-    cdef void _served(self, u64 attempt_us, u64 now_us) noexcept
-    cdef void _measure_served(self, u64 now_us) noexcept
-    @cython.locals(last=u64)
-    cdef void _free(self, u64 slot) noexcept
-    cdef void _free_run(self) noexcept
     @cython.locals(chain=u64)
     cdef int _acked(self, u64 entry, u64 first, long long count) except -1
     cpdef int ack_spilled(self, u64 entry, u64 spilled_bytes, u64 now_us) except -1

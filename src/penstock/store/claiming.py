@@ -30,8 +30,8 @@ class Claiming:
         self.kernel = kernel
         self.words = kernel.words
         self.order = kernel.order
-        self.ring = kernel.ring
         self.measuring = kernel.measuring
+        self.vacating = kernel.vacating
         self.slots_at = kernel.slots_at
         self.slots = kernel.slots
         self.names_at = kernel.get(L.H_NAMES_AT)
@@ -41,14 +41,6 @@ class Claiming:
         self.late = False  # whether ``take`` stopped before a message that was put too late
         self.last_us = 0  # delivery time and number of the message that ``count_due`` counted last
         self.last_number = 0
-        # Slots that follow each other in the ring and are about to leave it together; 0: none.
-        self.run_first = 0
-        self.run_last = 0
-        self.run_units = 0
-        # Messages that are measured together: put, for a time, and (acknowledged) delivered at the same.
-        self.alike = 0
-        self.alike_deliver_us = 0
-        self.alike_us = 0
 
     # ------------------------------------------------------------ receivers
 
@@ -251,7 +243,7 @@ class Claiming:
         begun = index  # where this transaction began
         last = self.last(entry)
         behind = 0  # the link back of the last one that was marked
-        self.alike = 0
+        self.measuring.begin()
         while slot != 0 and index < end:
             if index > first and (
                 self.kernel.is_classed(slot) or not (comes_next or self._is_next(slot, which, rival, due_us))
@@ -278,7 +270,7 @@ class Claiming:
             if info >> L.ATTEMPTS_SHIFT != 0:
                 self.measuring.delivered(at, now_us)
             else:
-                self._delivered(deliver_us, self.words.load(at + L.S_ENQUEUED_US), now_us)
+                self.measuring.first_delivered_later(deliver_us, self.words.load(at + L.S_ENQUEUED_US), now_us)
             info += L.ATTEMPT_ONE
             self.words.put(at + L.S_ATTEMPT_US, now_us)
             self.words.put(at + L.S_INFO, info)
@@ -304,21 +296,8 @@ class Claiming:
                 begun = index
         if index > begun:
             self._took(which, slot, rows[begun * _ROW + _SLOT], last, behind, entry, claim, index - begun)
-        self._measure_delivered(now_us)
+        self.measuring.measure_delivered(now_us)
         return index - first
-
-    def _delivered(self, deliver_us: int, enqueued_us: int, now_us: int) -> None:
-        """For the first time: measured with others of its kind, which often come one behind the other."""
-        if self.alike != 0 and (deliver_us != self.alike_deliver_us or enqueued_us != self.alike_us):
-            self._measure_delivered(now_us)
-        self.alike_deliver_us = deliver_us
-        self.alike_us = enqueued_us
-        self.alike += 1
-
-    def _measure_delivered(self, now_us: int) -> None:
-        if self.alike != 0:
-            self.measuring.first_delivered(self.alike_deliver_us, self.alike_us, now_us, self.alike)
-        self.alike = 0
 
     def _rival(self, which: int, now_us: int) -> int:
         """The first of the other list of this priority, if it is due."""
@@ -476,7 +455,7 @@ class Claiming:
 
     def _claim(self, slot: int, now_us: int, entry: int, claim: int) -> None:
         at = self.slots_at + slot * L.SLOT_WORDS
-        self.kernel.measuring.delivered(at, now_us)
+        self.measuring.delivered(at, now_us)
         self.words.put(at + L.S_ATTEMPT_US, now_us)
         self.words.put(at + L.S_INFO, self.words.load(at + L.S_INFO) + L.ATTEMPT_ONE)
         self._attach(slot, entry, claim)
@@ -527,58 +506,25 @@ class Claiming:
         file: see ``ack_spilled``."""
         count = 0
         begun = 0  # where this transaction began
-        self.run_last = 0
-        self.alike = 0
+        self.vacating.begin()
+        self.measuring.begin()
         slot = self.first(entry)
         while count < most and slot != 0 and self.claim_of(slot) <= claim and not self.kernel.spilled(slot):
             following = self.after(slot)
-            self._served(self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_ATTEMPT_US), now_us)
+            self.measuring.done_later(self.words.load(self.slots_at + slot * L.SLOT_WORDS + L.S_ATTEMPT_US), now_us)
             self.kernel._give_up(slot)
             if self.kernel._empty(slot, 0):
-                self._free(slot)
+                self.vacating.free_later(slot)
             slot = following
             count += 1
             if not self.words.room():
-                self._free_run()
+                self.vacating.end()
                 self._acked(entry, slot, count - begun)
                 begun = count
-        self._free_run()
-        self._measure_served(now_us)
+        self.vacating.end()
+        self.measuring.measure_done(now_us)
         self._acked(entry, slot, count - begun)
         return count
-
-    def _served(self, attempt_us: int, now_us: int) -> None:
-        """Measured with others of its kind."""
-        if self.alike != 0 and attempt_us != self.alike_us:
-            self._measure_served(now_us)
-        self.alike_us = attempt_us
-        self.alike += 1
-
-    def _measure_served(self, now_us: int) -> None:
-        if self.alike != 0:
-            self.measuring.done(self.alike_us, now_us, self.alike)
-        self.alike = 0
-
-    def _free(self, slot: int) -> None:
-        """As ``Kernel._free``, together with those before it that it follows in the ring."""
-        last = self.run_last
-        if last != 0 and (self.ring.after(last) != slot or last == self.words.load(L.H_CURSOR)):
-            self._free_run()
-            last = 0
-        self.ring.part(slot)
-        if last == 0:
-            self.run_first = slot
-            self.run_units = 0
-            last = self.words.load(L.H_VACANT)
-        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, last)
-        self.run_last = slot
-        self.run_units += self.ring.units(slot)
-
-    def _free_run(self) -> None:
-        if self.run_last != 0:
-            self.ring.free_run(self.run_first, self.run_last, self.run_units)
-            self.words.put(L.H_VACANT, self.run_last)
-        self.run_last = 0
 
     def _acked(self, entry: int, first: int, count: int) -> None:
         """So many are gone from the front of the chain, and ``first`` is behind them. Committed with that."""
@@ -595,7 +541,7 @@ class Claiming:
 
     def ack_spilled(self, entry: int, spilled_bytes: int, now_us: int) -> None:
         """The first message of a receiver is done; its body is a file of so many bytes."""
-        self.kernel.measuring.acknowledged(self.slots_at + self.first(entry) * L.SLOT_WORDS, now_us)
+        self.measuring.acknowledged(self.slots_at + self.first(entry) * L.SLOT_WORDS, now_us)
         self._remove(self.first(entry), entry, spilled_bytes, L.T_ACKS)
         self.words.commit()
 

@@ -8,6 +8,7 @@ from penstock.store.remembered cimport Remembered
 from penstock.store.retained cimport Retained
 from penstock.store.ring cimport Ring
 from penstock.store.sleepers cimport Sleepers
+from penstock.store.vacating cimport Vacating
 from penstock.store.words cimport Words
 
 ctypedef unsigned long long u64
@@ -29,6 +30,7 @@ cdef class Kernel:
     cdef readonly Measuring measuring
     cdef readonly Order order
     cdef readonly Ring ring
+    cdef readonly Vacating vacating
     cdef readonly Retained retained
     cdef readonly Sleepers sleepers
     cdef Announcing announcing
@@ -120,7 +122,6 @@ cdef class Kernel:
     cpdef int count(self, u64 statistic, long long delta) except -1
     cdef void _vacate(self, u64 slot, u64 spilled_bytes) noexcept
     cdef bint _empty(self, u64 slot, u64 spilled_bytes) noexcept
-    cdef void _free(self, u64 slot) noexcept
     cdef u64 _client(self, u64 client) noexcept
     cdef void _set_chain(self, u64 slot, u64 ahead, u64 behind) noexcept
     cdef void _chain(self, u64 slot, u64 after, u64 client) noexcept

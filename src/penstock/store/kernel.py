@@ -17,6 +17,7 @@ from penstock.store.remembered import Remembered
 from penstock.store.retained import Retained
 from penstock.store.ring import Ring
 from penstock.store.sleepers import Sleepers
+from penstock.store.vacating import Vacating
 from penstock.store.words import Words
 
 NO_SLOT = -1
@@ -54,6 +55,7 @@ class Kernel:
         self.measuring = Measuring(words, self.stats_at)
         self.order = Order(words, self.words.load(L.H_LISTS_AT), self.slots_at, self.slots)
         self.ring = Ring(words, self.slots_at, self.words.load(L.H_DATA_UNITS))
+        self.vacating = Vacating(words, self.ring, self.slots_at)
         self.retained = Retained(words, self.slots_at)
         self.sleepers = Sleepers(words)
         self.announcing = Announcing(words)
@@ -243,7 +245,7 @@ class Kernel:
         number = self.words.load(L.H_NUMBER_NEXT)
         self.words.raw(L.H_NUMBER_NEXT, number + 1)
         self._set_word(slot, number, L.STATE_VACANT)
-        self._free(slot)
+        self.vacating.free(slot)
         if tell:
             self._room()
         self._count(L.T_ABANDONED, 1)
@@ -443,7 +445,7 @@ class Kernel:
         if self.spilled(slot):
             self.spill(-spilled_bytes)
         self.retained.take(slot)
-        self._free(slot)
+        self.vacating.free(slot)
         self._room()
         self.words.commit()
 
@@ -584,7 +586,7 @@ class Kernel:
     def _vacate(self, slot: int, spilled_bytes: int) -> None:
         """A message is gone. Its room is free, now or after the next index sync."""
         if self._empty(slot, spilled_bytes):
-            self._free(slot)
+            self.vacating.free(slot)
 
     def _empty(self, slot: int, spilled_bytes: int) -> bool:
         """A message is gone; whether its room can be given away now."""
@@ -594,11 +596,6 @@ class Kernel:
         self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_LEASE_US, spilled_bytes)  # nobody leases it now
         self.retained.keep(slot)
         return False
-
-    def _free(self, slot: int) -> None:
-        self.ring.free(slot)
-        self.words.put(self.slots_at + slot * L.SLOT_WORDS + L.S_CHAIN, self.words.load(L.H_VACANT))
-        self.words.put(L.H_VACANT, slot)
 
     def _client(self, client: int) -> int:
         return self.clients_at + client * L.CLIENT_WORDS

@@ -57,6 +57,10 @@ class Measuring:
         self.words = words
         self.at = stats_at
         self.keeping = True  # for the benchmark, which compares with and without
+        # Messages that wait to be measured together: how many, and the times that they have in common.
+        self.alike = 0
+        self.alike_deliver_us = 0
+        self.alike_us = 0  # at which they were put or (done) delivered
 
     # ------------------------------------------------------------ how long
 
@@ -78,6 +82,24 @@ class Measuring:
             self._add(L.T_WAITING, enqueued_us, now_us, count)
             self._add(L.T_LATENESS, deliver_us if deliver_us > enqueued_us else enqueued_us, now_us, count)
 
+    def begin(self) -> None:
+        """Nothing waits to be measured together, whatever an error has left."""
+        self.alike = 0
+
+    def first_delivered_later(self, deliver_us: int, enqueued_us: int, now_us: int) -> None:
+        """One is delivered for the first time. Measured with others of its kind, which often come one behind the other;
+        ``measure_delivered`` ends this."""
+        if self.alike != 0 and (deliver_us != self.alike_deliver_us or enqueued_us != self.alike_us):
+            self.measure_delivered(now_us)
+        self.alike_deliver_us = deliver_us
+        self.alike_us = enqueued_us
+        self.alike += 1
+
+    def measure_delivered(self, now_us: int) -> None:
+        if self.alike != 0:
+            self.first_delivered(self.alike_deliver_us, self.alike_us, now_us, self.alike)
+        self.alike = 0
+
     def acknowledged(self, at: int, now_us: int) -> None:
         """A message that is with a receiver, its slot at this word, is done."""
         self.done(self.words.load(at + L.S_ATTEMPT_US), now_us, 1)
@@ -97,6 +119,18 @@ class Measuring:
             recent_us = ((RECENT_SHARE - 1) * before_us + took_us + RECENT_SHARE // 2) // RECENT_SHARE
             count = count - 1 if recent_us != before_us else 0
         self.words.raw(self.at + L.T_SERVICE_RECENT_US, recent_us if recent_us != 0 else 1)  # 0: nothing is known
+
+    def done_later(self, attempt_us: int, now_us: int) -> None:
+        """One is done. Measured with others of its kind; ``measure_done`` ends this."""
+        if self.alike != 0 and attempt_us != self.alike_us:
+            self.measure_done(now_us)
+        self.alike_us = attempt_us
+        self.alike += 1
+
+    def measure_done(self, now_us: int) -> None:
+        if self.alike != 0:
+            self.done(self.alike_us, now_us, self.alike)
+        self.alike = 0
 
     def _add(self, span: int, since_us: int, now_us: int, count: int) -> None:
         took_us = now_us - since_us if now_us > since_us else 0  # the wall clock may have been set back
