@@ -19,8 +19,9 @@ import penstock
 from penstock.errors import ReceiverLost
 from penstock.store import layout as L
 from penstock.store import namedfiles
-from penstock.store.claimfiles import ClaimFiles
+from penstock.store.claimfiles import CHECK, EARLIER, ClaimFiles
 from penstock.store.gather import F_INFO, F_NUMBER, F_SLOT, REFERENCE_WORDS
+from penstock.store.record import crc32
 from penstock.timequeue import check_queue, restore_queue
 from penstock.timequeue.claims import Receiver
 from penstock.timequeue.receivers import release_overdue
@@ -640,6 +641,25 @@ def test_claimed_messages_without_a_file_wait_again(queues: Queues) -> None:
     assert [m.data for m in again.browse()] == [b"2", b"3", b"4"]
     with again.receiver("r") as receiver:
         assert receiver.claims() == [1]
+
+
+@pytest.mark.damages
+def test_of_an_earlier_claim_file_only_its_references_are_refused(queues: Queues) -> None:
+    queue = filled(queues, 4)
+    with queue.receiver("r") as receiver:
+        receiver.claim(1)
+        receiver.claim(2)
+        receiver.commit(1)
+    for name in ("2", "committed"):
+        file = queue.path / "claims" / "r" / name
+        data = EARLIER.to_bytes(8, "little") + file.read_bytes()[8:-8]
+        overwrite(file, data + CHECK.pack(crc32(data)))
+    with queue.receiver("r") as receiver:
+        assert (receiver.committed, receiver.claims()) == (1, [2])
+        with pytest.raises(penstock.Corrupt, match=r"claims/r/2.*: release it"):
+            receiver.references(2)
+        assert receiver.release(2) == 2
+    assert [m.data for m in queue.browse()] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.damages

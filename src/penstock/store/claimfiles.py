@@ -32,6 +32,7 @@ IDENTITY = "identity"
 VERDICTS = ".verdicts"
 
 MAGIC = 0x324D4C434B545350  # "PSTKCLM2"
+EARLIER = 0x314D4C434B545350  # "PSTKCLM1": before the first release references were packed otherwise
 HEAD = struct.Struct("<QQQQ")  # magic, the queue's secret, number of the claim, references
 CHECK = struct.Struct("<Q")  # CRC-32 of all before it
 
@@ -205,7 +206,9 @@ class ClaimFiles(NamedFiles):
             raise self._damaged(name, "the file of a claim", f"{len(data)} bytes")
         magic, signature, number, count = HEAD.unpack_from(data)
         body_end = len(data) - CHECK.size
-        if magic != MAGIC:
+        if magic == EARLIER and count:
+            raise self._damaged(name, "a claim as this version keeps it", "one of before: release it")
+        if magic not in (MAGIC, EARLIER):
             raise self._damaged(name, "the file of a claim", "something else")
         if CHECK.unpack_from(data, body_end)[0] != crc32(data[:body_end]):
             raise self._damaged(name, "the checksum of what is there", "another one")

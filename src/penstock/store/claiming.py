@@ -292,11 +292,12 @@ class Claiming:
                 self.more = False
                 break
             if not self.words.room():
+                self.measuring.measure_delivered(now_us)
                 self._took(which, slot, rows[begun * _ROW + _SLOT], last, behind, entry, claim, index - begun)
                 begun = index
         if index > begun:
+            self.measuring.measure_delivered(now_us)
             self._took(which, slot, rows[begun * _ROW + _SLOT], last, behind, entry, claim, index - begun)
-        self.measuring.measure_delivered(now_us)
         return index - first
 
     def _rival(self, which: int, now_us: int) -> int:
@@ -519,6 +520,7 @@ class Claiming:
             count += 1
             if not self.words.room():
                 self.vacating.end()
+                self.measuring.measure_done(now_us)
                 self._acked(entry, slot, count - begun)
                 begun = count
         self.vacating.end()
