@@ -291,11 +291,11 @@ def test_an_answer_that_cannot_be_passed_on_is_no_error_of_a_put(
     late = q.put_many(["late"], model="two-way", wait=False)
     others = q.put("not yet", model="two-way", wait=False)  # answers to this queue object are being collected
     message = q.get(timeout=PATIENCE_S)
+    _until(lambda: late.id is not None)
     q._asks().abandon(late)
-    box = q._answers.box()
     with q._asks().expecting():
         message.reply("after all")  # there is no room for another
-        _until(lambda: box.qsize() == 3)
+        _until(lambda: bool(q._asks()._collector._early))
     assert "not passed on" in caplog.text
     assert queue.open(q).answer(message.id).result(PATIENCE_S) == "after all"
     assert not others.done()
